@@ -1,0 +1,56 @@
+# One door for every job; `make help` lists them. CI calls these targets and nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup format lint types layers unit test faults fuzz interop bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "downrange needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMP) ## Create .venv and install downrange with its development tools
+
+format: $(STAMP) ## Rewrite the sources in the house format
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+lint: $(STAMP) ## Check format and lint rules (ruff)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## Check types (mypy, strict)
+	$(BIN)/mypy
+
+layers: $(STAMP) ## Check which package may import which (import-linter)
+	$(BIN)/lint-imports
+
+unit: $(STAMP) ## Run unit, golden, tidy and short fault tests
+	$(BIN)/pytest -q -n $(WORKERS)
+
+test: lint types layers unit ## Everything a commit must pass: lint, types, layers, all fast tests
+
+faults: $(STAMP) ## The long form of the fault tests (about half an hour)
+	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
+
+fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
+	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}
+
+interop: $(STAMP) ## Exchange files with the real Apache RocketMQ (needs a JDK 11+ and Maven)
+	@command -v java >/dev/null && command -v javac >/dev/null || { echo "make interop needs a JDK (11 or newer): install one, for example 'apt-get install openjdk-17-jdk-headless'"; exit 1; }
+	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
+	$(BIN)/pytest -q -m interop tests/interop
+
+bench: $(STAMP) ## Measure the store; prints the machine's facts and a per-step table
+	$(BIN)/python benchmarks/store.py
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

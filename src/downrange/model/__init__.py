@@ -1,0 +1,1 @@
+"""Plain values of the messaging world: messages, names, topics; no I/O, no encoding."""

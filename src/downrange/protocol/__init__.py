@@ -1,0 +1,1 @@
+"""Bytes to values and back, as RocketMQ writes them; knows no socket and no file."""

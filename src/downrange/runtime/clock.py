@@ -1,0 +1,28 @@
+"""Time as a part receives it, so that a test can hold the hands."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Reads the time; `wall_ms` may jump, `monotonic_s` never goes back."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC, as RocketMQ stamps its records."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds on a clock that only measures distances."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds on the machine's monotonic clock."""
+        return time.monotonic()

@@ -1,0 +1,1 @@
+"""The log on disk: passive, compatible with the store of Apache RocketMQ."""
