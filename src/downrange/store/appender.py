@@ -1,0 +1,270 @@
+"""Takes messages into the log: the checks, the record, the place, in this order.
+
+This is the hot path. It passes plain values by position, makes one record and one dispatch entry a
+message, and raises only for what is not taken; then nothing of the message is in the log.
+"""
+
+from typing import NamedTuple
+from zlib import crc32
+
+from downrange.protocol.record import (
+    CRC_MASK,
+    HEADS,
+    PROPERTIES_BYTES_MAX,
+    STORE_HOST_V6,
+    TOPIC_BYTES_MAX_V1,
+    tail,
+    topic_field,
+)
+from downrange.protocol.sys_flag import TRANSACTION_MASK
+from downrange.runtime.clock import Clock
+from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
+from downrange.store.consume_queue import ConsumeQueue
+from downrange.store.dispatch_entry import DispatchEntry, EntryReader
+from downrange.store.dispatcher import Dispatcher, is_queued
+from downrange.store.errors import AppendRefusedError, PutStatus
+from downrange.store.queue_table import QueueTable
+from downrange.store.settings import StoreSettings
+
+RETRY_PREFIX = "%RETRY%"
+RETRY_TOPIC_BYTES_MAX = 255
+HOST_V4_BYTES = 8
+NO_HOST = bytes(HOST_V4_BYTES)
+
+
+class Appended(NamedTuple):
+    """Where a message was put; in memory, and as durable as the flush says."""
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the record: what must be durable for a synchronous send."""
+        return self.physical_offset + self.size
+
+
+class Appender:
+    """Appends single messages and batches. Owned by one thread.
+
+    `refusal` says why nothing is taken at the moment, or None.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        dispatcher: Dispatcher,
+        entries: EntryReader,
+        clock: Clock,
+        settings: StoreSettings,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._entries = entries
+        self._wall_ms = clock.wall_ms
+        self._settings = settings
+        self._store_host = settings.store_host
+        self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
+        self._busy_ms = settings.page_cache_busy_ms
+        self._busy_until_ms = 0
+        self._topics: dict[str, tuple[int, bytes]] = {}
+        self.refusal: AppendRefusedError | None = None
+        self.store_timestamp = 0
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        sys_flag: int = 0,
+        flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = NO_HOST,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+    ) -> Appended:
+        """Put one message; `AppendRefusedError` if it is not taken."""
+        if self.refusal is not None:
+            raise self.refusal
+        magic, name = self._topics.get(topic) or self._admit_topic(topic)
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise _properties_too_long(properties)
+        rest = tail(body, name, properties)
+        self._place(HEADS[((sys_flag | self._store_flag) >> 4) & 3].size + len(rest), len(body))
+        return self._put(
+            self._queues.ensure(topic, queue_id),
+            magic,
+            body,
+            properties,
+            rest,
+            sys_flag,
+            flag,
+            born_timestamp,
+            born_host,
+            reconsume_times,
+            prepared_offset,
+        )
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: list[tuple[int, bytes, bytes]],
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: bytes = NO_HOST,
+    ) -> list[Appended]:
+        """Put messages of (flag, body, properties) side by side, all of them or none."""
+        if self.refusal is not None:
+            raise self.refusal
+        if not messages:
+            raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
+        magic, name = self._topics.get(topic) or self._admit_topic(topic)
+        if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):
+            raise AppendRefusedError(
+                PutStatus.BATCH_ILLEGAL, f"topic {topic!r} takes no batches: send one by one"
+            )
+        rests = []
+        for _, body, properties in messages:
+            if len(properties) > PROPERTIES_BYTES_MAX:
+                raise _properties_too_long(properties)
+            rests.append(tail(body, name, properties))
+        head_bytes = HEADS[((sys_flag | self._store_flag) >> 4) & 3].size
+        body_bytes = sum(len(body) for _, body, _ in messages)
+        self._place(head_bytes * len(rests) + sum(map(len, rests)), body_bytes)
+        queue = self._queues.ensure(topic, queue_id)
+        return [
+            self._put(
+                queue,
+                magic,
+                body,
+                properties,
+                rest,
+                sys_flag,
+                flag,
+                born_timestamp,
+                born_host,
+                0,
+                0,
+            )
+            for (flag, body, properties), rest in zip(messages, rests, strict=True)
+        ]
+
+    def _put(
+        self,
+        queue: ConsumeQueue,
+        magic: int,
+        body: bytes,
+        properties: bytes,
+        rest: bytes,
+        sys_flag: int,
+        flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+    ) -> Appended:
+        """Write a record where `_place` has made room, and hand it to dispatch."""
+        sys_flag |= self._store_flag
+        head = HEADS[(sys_flag >> 4) & 3]
+        size = head.size + len(rest)
+        physical_offset = self._log.max_offset
+        queued = not sys_flag & TRANSACTION_MASK or is_queued(sys_flag)
+        queue_offset = queue.next_offset if queued else 0
+        stored_ms = self._wall_ms()
+        self._log.write(
+            head.pack(
+                size,
+                magic,
+                crc32(body) & CRC_MASK,
+                queue.queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                stored_ms,
+                self._store_host,
+                reconsume_times,
+                prepared_offset,
+                len(body),
+            ),
+            rest,
+        )
+        queue.next_offset += queued
+        self.store_timestamp = stored_ms
+        entries = self._entries
+        self._dispatcher.offer(
+            DispatchEntry(
+                queue,
+                queued,
+                queue_offset,
+                physical_offset,
+                size,
+                entries.tag_code(queue.topic, properties, stored_ms),
+                stored_ms,
+                entries.keys(sys_flag, properties),
+                properties,
+            )
+        )
+        finished_ms = self._wall_ms()
+        if finished_ms - stored_ms > self._busy_ms:
+            self._busy_until_ms = finished_ms + self._busy_ms
+        return Appended(physical_offset, size, queue_offset, stored_ms)
+
+    def _place(self, size: int, body_bytes: int) -> None:
+        """Make room for records of `size` bytes in all."""
+        if body_bytes > self._settings.message_bytes_max:
+            raise AppendRefusedError(
+                PutStatus.BODY_TOO_LARGE,
+                f"the body has {body_bytes} bytes, the limit is {self._settings.message_bytes_max}",
+            )
+        if size + BLANK_BYTES_MIN > self._settings.segment_bytes:
+            raise AppendRefusedError(
+                PutStatus.BODY_TOO_LARGE,
+                f"{size} bytes do not fit into a log file of {self._settings.segment_bytes} bytes",
+            )
+        if self._busy_until_ms:
+            self._refuse_while_busy()
+        try:
+            self._log.place(size)
+        except OSError as error:
+            raise AppendRefusedError(
+                PutStatus.SEGMENT_FAILED,
+                f"no room for {size} bytes in {self._log.chain.directory}: {error}",
+            ) from error
+
+    def _refuse_while_busy(self) -> None:
+        left_ms = self._busy_until_ms - self._wall_ms()
+        if left_ms > 0:
+            raise AppendRefusedError(
+                PutStatus.PAGE_CACHE_BUSY,
+                f"the last append waited more than {self._busy_ms} ms for memory or disk; "
+                f"try again in {left_ms} ms",
+            )
+        self._busy_until_ms = 0
+
+    def _admit_topic(self, topic: str) -> tuple[int, bytes]:
+        name = topic.encode()
+        is_retry = topic.startswith(RETRY_PREFIX) and self._settings.long_topics_enabled
+        limit = RETRY_TOPIC_BYTES_MAX if is_retry else TOPIC_BYTES_MAX_V1
+        if not 0 < len(name) <= limit:
+            raise AppendRefusedError(
+                PutStatus.TOPIC_TOO_LONG,
+                f"topic {topic[:40]!r} has {len(name)} bytes, it must have 1 to {limit}",
+            )
+        self._topics[topic] = topic_field(name)
+        return self._topics[topic]
+
+
+def _properties_too_long(properties: bytes) -> AppendRefusedError:
+    return AppendRefusedError(
+        PutStatus.PROPERTIES_TOO_LONG,
+        f"the property text has {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}",
+    )

@@ -1,0 +1,102 @@
+"""The log that holds every message once, in the order of arrival.
+
+A record never crosses files: where it does not fit, a blank record (size = the bytes left, magic
+0xCBD43194) fills the file and the record opens the next one.
+"""
+
+from downrange.protocol.record import BLANK, MAGIC_BLANK
+from downrange.runtime.disk import Disk
+from downrange.store.segment import Segment
+from downrange.store.segment_chain import SegmentChain
+from downrange.store.settings import MIB, StoreSettings
+
+BLANK_BYTES_MIN = BLANK.size  # a record must leave room for a blank one behind it
+RESERVE_BYTES = 16 * MIB
+
+
+class CommitLog:
+    """Appends whole records and gives views of them; knows nothing of what is in a record.
+
+    Owned by one thread; a sync of its segments may run in another.
+    """
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self.chain = SegmentChain(
+            disk,
+            settings.commit_log_path,
+            settings.segment_bytes,
+            reserve_bytes=min(RESERVE_BYTES, settings.segment_bytes),
+        )
+        self._last: Segment | None = None
+
+    def load(self) -> None:
+        """Map the files; where the log ends is for recovery to find."""
+        self.chain.load()
+        self._last = self.chain.segments[-1] if self.chain.segments else None
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the oldest byte."""
+        return self.chain.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset behind the newest record."""
+        last = self._last
+        return last.base_offset + last.write_position if last is not None else 0
+
+    def place(self, size: int) -> int:
+        """The physical offset that a record of this size will get; opens a file if it must.
+
+        `OSError` if the disk has no room; then nothing has changed.
+        """
+        last = self._last
+        if last is not None:
+            position = last.write_position
+            end = position + size + BLANK_BYTES_MIN
+            if end <= last.size:
+                # Ask for blocks now, while a refusal still costs nothing.
+                last.reserve(end)
+                return last.base_offset + position
+        return self._roll().base_offset
+
+    def write(self, head: bytes, rest: bytes) -> None:
+        """Append a record where `place` said it would stand."""
+        last = self._last
+        assert last is not None
+        last.append_head_last(head, rest)
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """The bytes of a record; None if the log does not hold them all."""
+        segment = self.chain.segment_at(offset)
+        if segment is None:
+            return None
+        start = offset - segment.base_offset
+        if size < 0 or start + size > segment.write_position:
+            return None
+        return memoryview(segment.map)[start : start + size]
+
+    def next_file_offset(self, offset: int) -> int:
+        """Where the file behind the one of this offset starts."""
+        return offset - offset % self.chain.segment_bytes + self.chain.segment_bytes
+
+    def cut(self, offset: int) -> None:
+        """Forget everything from `offset` on."""
+        self.chain.cut(offset)
+        self._last = self.chain.segments[-1] if self.chain.segments else None
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self.chain.close()
+        self._last = None
+
+    def _roll(self) -> Segment:
+        full = self._last
+        position = full.write_position if full is not None else 0
+        segment = self.chain.roll()
+        if full is not None:
+            left = full.size - position
+            full.reserve(position + BLANK_BYTES_MIN)
+            full.map[position : position + BLANK_BYTES_MIN] = BLANK.pack(left, MAGIC_BLANK)
+        self._last = segment
+        return segment

@@ -1,0 +1,200 @@
+"""The consume queue: for each message of one queue where its record is, in 20 bytes.
+
+    0   physical offset  8   of the record in the commit log
+    8   size             4   of the record
+    12  tag code         8   Java hash of the tag, 0 without; deliver time for delayed messages
+
+An entry's place in the chain of files is the message's queue offset. Two kinds of entries point at
+no message: fillers (offset 0, size 2^31-1, tag 0), with which RocketMQ pads the first file of a
+queue that does not start at 0, and holes (tag `HOLE_TAG`), with which recovery replaces the entry
+of a message whose record is damaged. A hole keeps offset and size of the damaged bytes, because an
+Apache broker takes the last entry's end for how far the log was dispatched.
+"""
+
+import mmap
+from pathlib import Path
+from struct import Struct
+
+from downrange.runtime.disk import Disk
+from downrange.store.segment_chain import SegmentChain
+
+ENTRY = Struct(">qiq")
+ENTRY_BYTES = ENTRY.size
+FILLER = ENTRY.pack(0, 0x7FFFFFFF, 0)
+FILLER_SIZE = 0x7FFFFFFF
+# No tag hash (32 bits), no deliver time of this aeon, and no address of an extension file
+# (negative), so nothing else can have this value.
+HOLE_TAG = 0x7FF0_0000_0000_0000
+RESERVE_BYTES = 64 * 1024
+
+_pack_into = ENTRY.pack_into
+_unpack_from = ENTRY.unpack_from
+
+
+class ConsumeQueue:
+    """One queue of one topic.
+
+    `max_offset` is the queue offset that the next dispatched message gets; `next_offset` the one
+    that the next appended message gets, ahead of it while messages wait for dispatch.
+    """
+
+    __slots__ = ("_last", "chain", "max_offset", "min_offset", "next_offset", "queue_id", "topic")
+
+    def __init__(
+        self, disk: Disk, directory: Path, topic: str, queue_id: int, entries_per_file: int
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.chain = SegmentChain(
+            disk,
+            directory,
+            entries_per_file * ENTRY_BYTES,
+            reserve_bytes=min(RESERVE_BYTES, entries_per_file * ENTRY_BYTES),
+        )
+        self.min_offset = 0
+        self.max_offset = 0
+        self.next_offset = 0
+        self._last = None if not self.chain.segments else self.chain.segments[-1]
+
+    def load(self) -> None:
+        """Map the files and find the last entry."""
+        self.chain.load()
+        while self.chain.segments:
+            last = self.chain.segments[-1]
+            used = _used_bytes(last.map, last.data_extents(0))
+            last.write_position = -(-used // ENTRY_BYTES) * ENTRY_BYTES
+            if last.write_position or len(self.chain.segments) == 1:
+                break
+            self.chain.cut(last.base_offset)
+        self._follow_chain()
+        self.min_offset = self.chain.min_offset // ENTRY_BYTES
+        while self.min_offset < self.max_offset and self.entry(self.min_offset)[1] == FILLER_SIZE:
+            self.min_offset += 1
+        self.next_offset = self.max_offset
+
+    def put(self, physical_offset: int, size: int, tag_code: int) -> None:
+        """Append the entry of the next message; `OSError` if the disk has no room."""
+        last = self._last
+        if last is None or last.write_position >= last.size:
+            last = self._last = self.chain.roll()
+        position = last.write_position
+        if position + ENTRY_BYTES > last.reserved:
+            last.reserve(position + ENTRY_BYTES)
+        _pack_into(last.map, position, physical_offset, size, tag_code)
+        last.write_position = position + ENTRY_BYTES
+        self.max_offset += 1
+
+    def restore(self, queue_offset: int, physical_offset: int, size: int, tag_code: int) -> bool:
+        """Make the entry what the log says it is; True if it was another one or was missing."""
+        if queue_offset == self.max_offset:
+            self.put(physical_offset, size, tag_code)
+            return True
+        if queue_offset > self.max_offset:
+            self._pad_to(queue_offset, physical_offset)
+            self.put(physical_offset, size, tag_code)
+            return True
+        position = queue_offset * ENTRY_BYTES
+        segment = self.chain.segment_at(position)
+        if segment is None:
+            return False  # the file is gone by retention, the record soon will be
+        position -= segment.base_offset
+        if _unpack_from(segment.map, position) == (physical_offset, size, tag_code):
+            return False
+        _pack_into(segment.map, position, physical_offset, size, tag_code)
+        self.min_offset = min(self.min_offset, queue_offset)
+        return True
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tag code of an entry between the files' first and last."""
+        segment = self.chain.segment_at(queue_offset * ENTRY_BYTES)
+        assert segment is not None, (self.topic, self.queue_id, queue_offset)
+        found: tuple[int, int, int] = _unpack_from(
+            segment.map, queue_offset * ENTRY_BYTES - segment.base_offset
+        )
+        return found
+
+    def entries(self, queue_offset: int, count_max: int) -> bytes:
+        """The packed entries from here on, at most `count_max`, not beyond the file's end."""
+        start = queue_offset * ENTRY_BYTES
+        segment = self.chain.segment_at(start)
+        if segment is None or queue_offset >= self.max_offset:
+            return b""
+        start -= segment.base_offset
+        end = min(start + count_max * ENTRY_BYTES, segment.write_position)
+        return segment.map[start:end]
+
+    def make_hole(self, queue_offset: int, physical_offset: int, size: int) -> None:
+        """Replace an entry by one that points at no message."""
+        self.restore(queue_offset, physical_offset, min(size, FILLER_SIZE - 1), HOLE_TAG)
+
+    def first_at_or_behind(self, physical_offset: int) -> int:
+        """The lowest queue offset whose record stands at or behind this physical offset."""
+        low, high = self.chain.min_offset // ENTRY_BYTES, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Move the lower bound past the messages that retention has removed from the log."""
+        if self.min_offset < self.max_offset:
+            self.min_offset = max(self.min_offset, self.first_at_or_behind(min_physical_offset))
+
+    def drop_files_below(self, min_physical_offset: int) -> int:
+        """Delete the files all of whose messages are gone; the newest stays. Returns how many."""
+        dropped = 0
+        while len(self.chain.segments) > 1:
+            second_start = self.chain.segments[1].base_offset // ENTRY_BYTES
+            if (
+                self.entry(second_start - 1)[0] >= min_physical_offset
+                or not self.chain.drop_first()
+            ):
+                break
+            dropped += 1
+        self.min_offset = max(self.min_offset, self.chain.min_offset // ENTRY_BYTES)
+        return dropped
+
+    def cut(self, physical_end: int) -> int:
+        """Forget the entries of messages at or behind `physical_end`; returns how many."""
+        keep = self.max_offset
+        first = self.chain.min_offset // ENTRY_BYTES
+        while keep > first:
+            physical_offset, size, _ = self.entry(keep - 1)
+            if size == FILLER_SIZE or (size > 0 and physical_offset + size <= physical_end):
+                break
+            keep -= 1
+        forgotten = self.max_offset - keep
+        if forgotten:
+            self.chain.cut(keep * ENTRY_BYTES)
+            self._follow_chain()
+        self.next_offset = self.max_offset
+        self.min_offset = min(self.min_offset, self.max_offset)
+        return forgotten
+
+    def _pad_to(self, queue_offset: int, physical_offset: int) -> None:
+        if not self.chain.segments:
+            per_file = self.chain.segment_bytes // ENTRY_BYTES
+            first = queue_offset - queue_offset % per_file
+            self._last = self.chain.start_at(first * ENTRY_BYTES)
+            self._last.append(FILLER * (queue_offset - first))
+            self.max_offset = queue_offset
+            self.min_offset = queue_offset
+            return
+        while self.max_offset < queue_offset:
+            self.put(physical_offset, 1, HOLE_TAG)
+
+    def _follow_chain(self) -> None:
+        self._last = self.chain.segments[-1] if self.chain.segments else None
+        self.max_offset = self.chain.max_offset // ENTRY_BYTES
+
+
+def _used_bytes(buffer: mmap.mmap, extents: list[tuple[int, int]]) -> int:
+    """How many bytes stand before the zeros that end a file."""
+    for start, stop in reversed(extents):
+        used = len(buffer[start:stop].rstrip(b"\0"))
+        if used:
+            return start + used
+    return 0

@@ -1,0 +1,158 @@
+"""When appended bytes become durable, and who is told.
+
+The store is passive: `begin` names the work, the work runs wherever the caller wants (an fdatasync
+may take long and releases the interpreter), `finish` takes note of how it went. One sync covers
+every record appended before it began, so all that wait for them are freed together.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from downrange.store.commit_log import CommitLog
+from downrange.store.consume_queue import ENTRY_BYTES
+from downrange.store.errors import PutStatus
+from downrange.store.key_index import KeyIndex
+from downrange.store.queue_table import QueueTable
+from downrange.store.settings import FlushSettings
+
+PAGE_BYTES = 4096
+
+Release = Callable[[PutStatus], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FlushJob:
+    """Files to sync, and what is durable afterwards: log up to an offset, or derived files."""
+
+    syncs: tuple[Callable[[], None], ...]
+    end_offset: int
+    store_timestamp: int
+    index_timestamp: int = 0
+
+    def run(self) -> None:
+        """Sync; blocks, may run in any thread. `OSError` means that nothing is promised."""
+        for sync in self.syncs:
+            sync()
+
+
+class LogFlush:
+    """Knows how much of the log is durable and when to sync again.
+
+    `durable_offset` never moves after a failed sync: what the kernel could not write it may have
+    forgotten, so a later sync that succeeds proves nothing about it.
+    """
+
+    def __init__(self, log: CommitLog, settings: FlushSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self.durable_offset = 0
+        self.durable_timestamp = 0
+        self.failure: OSError | None = None
+        self._last_full_ms = 0
+        self._under_way = False
+
+    def start_at(self, offset: int, store_timestamp: int) -> None:
+        """Count everything below `offset` as durable."""
+        self.durable_offset = offset
+        self.durable_timestamp = store_timestamp
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether ASYNC mode should sync now: enough pages, or long enough ago."""
+        dirty_bytes = self._log.max_offset - self.durable_offset
+        if dirty_bytes == 0 or self._under_way:
+            return False
+        if now_ms - self._last_full_ms >= self._settings.thorough_interval_ms:
+            return True
+        return dirty_bytes >= self._settings.least_pages * PAGE_BYTES
+
+    def begin(self, store_timestamp: int, now_ms: int) -> FlushJob | None:
+        """The work that makes everything appended so far durable; None if there is none."""
+        end_offset = self._log.max_offset
+        if self.failure is not None or self._under_way or end_offset <= self.durable_offset:
+            return None
+        self._under_way = True
+        self._last_full_ms = now_ms
+        syncs = tuple(s.sync for s in self._log.chain.segments_from(self.durable_offset))
+        return FlushJob(syncs, end_offset, store_timestamp)
+
+    def finish(self, job: FlushJob, failure: OSError | None) -> None:
+        """Take note of a finished job."""
+        self._under_way = False
+        if failure is not None:
+            self.failure = failure
+        elif self.failure is None:
+            self.durable_offset = max(self.durable_offset, job.end_offset)
+            self.durable_timestamp = max(self.durable_timestamp, job.store_timestamp)
+
+
+class DerivedFlush:
+    """Syncs consume queues and key index; what they lose in a crash is built again from the log."""
+
+    def __init__(self, queues: QueueTable, index: KeyIndex | None) -> None:
+        self._queues = queues
+        self._index = index
+        self._synced: dict[tuple[str, int], int] = {}
+
+    def begin(self, dispatched_offset: int, store_timestamp: int) -> FlushJob:
+        """The work that makes every entry put so far durable."""
+        syncs: list[Callable[[], None]] = []
+        for queue in self._queues:
+            name = (queue.topic, queue.queue_id)
+            synced = self._synced.get(name, 0)
+            if queue.max_offset != synced:
+                first_byte = min(synced, queue.max_offset) * ENTRY_BYTES
+                syncs += [segment.sync for segment in queue.chain.segments_from(first_byte)]
+                self._synced[name] = queue.max_offset
+        index_timestamp = 0
+        if self._index is not None and self._index.files:
+            index_timestamp = self._index.end_timestamp
+            # A file that is full was synced when it was; the one before the last may be just full.
+            syncs += [file.sync for file in self._index.files[-2:]]
+        return FlushJob(tuple(syncs), dispatched_offset, store_timestamp, index_timestamp)
+
+    def forget(self) -> None:
+        """Take nothing for durable: a sync has failed."""
+        self._synced.clear()
+
+
+class FlushWaiters:
+    """Senders that wait for an offset to become durable, each with a deadline.
+
+    Offsets and deadlines both grow from one sender to the next, so the first in line is always
+    the first to be freed and the first to be late.
+    """
+
+    def __init__(self) -> None:
+        self._line: deque[tuple[int, int, Release]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, offset: int, deadline_ms: int, release: Release) -> None:
+        """Have `release` called with the status, once, when `offset` is durable or too late."""
+        assert not self._line or self._line[-1][0] <= offset, "waiters come in the log's order"
+        self._line.append((offset, deadline_ms, release))
+
+    def release(self, durable_offset: int) -> int:
+        """Free those whose offset is durable; returns how many."""
+        count = 0
+        while self._line and self._line[0][0] <= durable_offset:
+            self._line.popleft()[2](PutStatus.PUT_OK)
+            count += 1
+        return count
+
+    def expire(self, now_ms: int) -> int:
+        """Tell those whose deadline has passed; returns how many."""
+        count = 0
+        while self._line and self._line[0][1] <= now_ms:
+            self._line.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
+            count += 1
+        return count
+
+    def fail_all(self, status: PutStatus) -> int:
+        """Tell everybody that the message will not become durable; returns how many."""
+        count = len(self._line)
+        while self._line:
+            self._line.popleft()[2](status)
+        return count

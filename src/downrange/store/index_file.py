@@ -1,0 +1,223 @@
+"""One file of the key index: a hash table on disk whose chains run from newest to oldest.
+
+0   begin time       8   store time of the first message, ms
+8   end time         8   store time of the last message
+16  begin offset     8   physical offset of the first message
+24  end offset       8   physical offset of the last message
+32  slots in use     4
+36  item count       4   one more than there are items: item 0 is never used
+40  slots            4 each: number of the newest item of the slot, 0 for none
+    items            20 each: key hash 4, physical offset 8, seconds since begin time 4,
+                     number of the next older item of the slot 4
+"""
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+from downrange.runtime.disk import Disk
+
+HEADER = Struct(">qqqqii")
+SLOT = Struct(">i")
+ITEM = Struct(">iqii")
+RESERVE_BYTES = 1 << 20
+SECONDS_MAX = 0x7FFFFFFF
+
+
+class IndexFile:
+    """A mapped index file; one thread writes and reads it, a sync may run in another."""
+
+    __slots__ = (
+        "_descriptor",
+        "_disk",
+        "_items_start",
+        "_map",
+        "_reserved",
+        "_size",
+        "_slots",
+        "begin_offset",
+        "begin_timestamp",
+        "count",
+        "count_max",
+        "end_offset",
+        "end_timestamp",
+        "path",
+        "slots_used",
+    )
+
+    def __init__(self, disk: Disk, path: Path, slots: int, items: int, *, create: bool) -> None:
+        self._disk = disk
+        self.path = path
+        self._slots = slots
+        self.count_max = items
+        self._items_start = HEADER.size + slots * SLOT.size
+        self._size = index_file_bytes(slots, items)
+        self._descriptor = disk.open_file(path, create=create)
+        try:
+            if create:
+                disk.truncate(self._descriptor, self._size)
+                # Slots are written all over their area, so all of it must have blocks at once.
+                disk.allocate(self._descriptor, 0, self._items_start)
+            self._map: mmap.mmap = disk.map(self._descriptor, self._size)
+        except BaseException:
+            disk.close_file(self._descriptor)
+            raise
+        header: tuple[int, int, int, int, int, int] = HEADER.unpack_from(self._map, 0)
+        self.begin_timestamp, self.end_timestamp = header[0:2]
+        self.begin_offset, self.end_offset = header[2:4]
+        self.slots_used = header[4]
+        self.count = max(header[5], 1)
+        self._reserved = self._item_position(self.count) if not create else self._items_start
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further key fits."""
+        return self.count >= self.count_max
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the header can be one: counts within the file, bounds in order."""
+        return (
+            1 <= self.count <= self.count_max
+            and 0 <= self.slots_used < self.count
+            and 0 <= self.begin_offset <= self.end_offset
+            and 0 <= self.begin_timestamp <= self.end_timestamp
+        )
+
+    def begin_behind(self, offset: int, timestamp: int) -> None:
+        """Take over the bounds of the file before this one, as RocketMQ does for a new file."""
+        self.begin_offset = self.end_offset = offset
+        self.begin_timestamp = self.end_timestamp = timestamp
+        self._write_header()
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
+        """Add a key; the caller has made sure that the file is not full."""
+        buffer = self._map
+        count = self.count
+        slot_position = HEADER.size + key_hash % self._slots * SLOT.size
+        (older,) = SLOT.unpack_from(buffer, slot_position)
+        if not 0 < older < count:
+            older = 0
+            self.slots_used += 1
+        seconds = 0
+        if self.begin_timestamp > 0:
+            seconds = min(max((store_timestamp - self.begin_timestamp) // 1000, 0), SECONDS_MAX)
+        position = self._items_start + count * ITEM.size
+        if position + ITEM.size > self._reserved:
+            self._reserve(position + ITEM.size)
+        ITEM.pack_into(buffer, position, key_hash, physical_offset, seconds, older)
+        if count == 1:
+            self.begin_offset = physical_offset
+            self.begin_timestamp = store_timestamp
+        self.count = count + 1
+        self.end_offset = physical_offset
+        self.end_timestamp = store_timestamp
+        HEADER.pack_into(
+            buffer,
+            0,
+            self.begin_timestamp,
+            store_timestamp,
+            self.begin_offset,
+            physical_offset,
+            self.slots_used,
+            count + 1,
+        )
+        # The slot comes last: a process killed before it leaves an item that no chain reaches,
+        # which recovery takes back, and never a chain that begins at nothing.
+        SLOT.pack_into(buffer, slot_position, count)
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether a message between these times can be in this file."""
+        return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of messages whose key has this hash, newest first.
+
+        Times are kept in whole seconds, so a message up to a second outside may be among them.
+        """
+        (number,) = SLOT.unpack_from(self._map, HEADER.size + key_hash % self._slots * SLOT.size)
+        previous = self.count
+        # Chains lead to ever smaller numbers; a damaged one that does not is left at once.
+        while 0 < number < previous:
+            item_hash, physical_offset, seconds, older = ITEM.unpack_from(
+                self._map, self._item_position(number)
+            )
+            stored_ms = self.begin_timestamp + seconds * 1000
+            if stored_ms + 1000 <= begin_ms:
+                return
+            if item_hash == key_hash and stored_ms <= end_ms:
+                yield physical_offset
+            previous, number = number, older
+
+    def cut(self, physical_end: int) -> int:
+        """Take back the keys of messages at or behind `physical_end`; returns how many."""
+        taken_back = 0
+        while self.count > 1:
+            number = self.count - 1
+            key_hash, physical_offset, _, older = ITEM.unpack_from(
+                self._map, self._item_position(number)
+            )
+            if physical_offset < physical_end:
+                break
+            slot_position = HEADER.size + abs(key_hash) % self._slots * SLOT.size
+            if SLOT.unpack_from(self._map, slot_position)[0] == number:
+                SLOT.pack_into(self._map, slot_position, older)
+            self.slots_used = max(self.slots_used - (not older), 0)
+            ITEM.pack_into(self._map, self._item_position(number), 0, 0, 0, 0)
+            self.count = number
+            taken_back += 1
+        if taken_back:
+            self._follow_last_item()
+            self._write_header()
+        return taken_back
+
+    def checksum(self) -> int:
+        """CRC32 of everything that is in use."""
+        with memoryview(self._map) as view, view[: self._item_position(self.count)] as used:
+            return crc32(used)
+
+    def sync(self) -> None:
+        """Make the content durable; may block."""
+        self._disk.sync(self._descriptor)
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self._map.close()
+        self._disk.close_file(self._descriptor)
+
+    def _item_position(self, number: int) -> int:
+        return self._items_start + number * ITEM.size
+
+    def _follow_last_item(self) -> None:
+        if self.count == 1:
+            self.end_offset = self.begin_offset
+            self.end_timestamp = self.begin_timestamp
+            return
+        _, self.end_offset, seconds, _ = ITEM.unpack_from(
+            self._map, self._item_position(self.count - 1)
+        )
+        self.end_timestamp = self.begin_timestamp + seconds * 1000
+
+    def _reserve(self, end: int) -> None:
+        target = min(self._size, end + RESERVE_BYTES)
+        self._disk.allocate(self._descriptor, self._reserved, target - self._reserved)
+        self._reserved = target
+
+    def _write_header(self) -> None:
+        HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            self.count,
+        )
+
+
+def index_file_bytes(slots: int, items: int) -> int:
+    """Length of an index file."""
+    return HEADER.size + slots * SLOT.size + items * ITEM.size

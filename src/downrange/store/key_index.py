@@ -1,0 +1,163 @@
+"""Messages by key and by unique id: the index files of a store, newest last.
+
+A file is named by the local time of its creation. The hash that is stored is the absolute value of
+Java's hash of "TOPIC#KEY"; different keys may share it, so who looks up a key compares the record.
+"""
+
+import logging
+import re
+from datetime import datetime
+from pathlib import Path
+
+from downrange.protocol.java_hash import extend_hash, index_key_hash, java_hash
+from downrange.runtime.clock import Clock
+from downrange.runtime.disk import Disk
+from downrange.store.index_file import IndexFile, index_file_bytes
+from downrange.store.settings import StoreSettings
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(r"\d{17}")
+_UNSIGNED = 0xFFFFFFFF
+
+
+class KeyIndex:
+    """Puts keys of dispatched messages and finds their physical offsets."""
+
+    def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._directory = settings.index_path
+        self._slots = settings.index_slots
+        self._items = settings.index_items
+        self.files: list[IndexFile] = []
+        self._prefix_hashes: dict[str, int] = {}
+        self._last: IndexFile | None = None
+
+    def load(self) -> list[Path]:
+        """Map the files; removes those that cannot be index files and returns their names."""
+        removed = []
+        expected = index_file_bytes(self._slots, self._items)
+        for path in self._disk.list_directory(self._directory):
+            if not _NAME.fullmatch(path.name):
+                continue
+            if self._disk.size(path) == expected:
+                file = IndexFile(self._disk, path, self._slots, self._items, create=False)
+                if file.is_sound:
+                    self.files.append(file)
+                    continue
+                file.close()
+            self._disk.unlink(path)
+            removed.append(path)
+        self._last = self.files[-1] if self.files else None
+        return removed
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the last message that has a key here; -1 for an empty index."""
+        last = self._last
+        return last.end_offset if last is not None and last.count > 1 else -1
+
+    @property
+    def end_timestamp(self) -> int:
+        """Store time of the last message that has a key here."""
+        return self._last.end_timestamp if self._last is not None else 0
+
+    def put(
+        self, topic: str, keys: list[bytes], physical_offset: int, store_timestamp: int
+    ) -> None:
+        """Add the keys of a message; `OSError` if the disk has no room."""
+        prefix = self._prefix_hashes.get(topic)
+        if prefix is None:
+            prefix = self._prefix_hashes[topic] = java_hash(topic + "#") & _UNSIGNED
+        try:
+            for key in keys:
+                last = self._last
+                if last is None or last.count >= last.count_max:
+                    last = self._roll()
+                last.put(index_key_hash(extend_hash(prefix, key)), physical_offset, store_timestamp)
+        except OSError:
+            self.cut(physical_offset)  # all keys of a message or none, so that it can come again
+            raise
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Physical offsets of messages that may have this key, newest first."""
+        key_hash = index_key_hash(java_hash(f"{topic}#{key}") & _UNSIGNED)
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.overlaps(begin_ms, end_ms):
+                for physical_offset in file.find(key_hash, begin_ms, end_ms):
+                    found.append(physical_offset)
+                    if len(found) >= count_max:
+                        return found
+            if file.begin_timestamp < begin_ms:
+                break
+        return found
+
+    def cut(self, physical_end: int) -> None:
+        """Take back the keys of messages at or behind `physical_end`."""
+        while self.files:
+            self.files[-1].cut(physical_end)
+            if self.files[-1].count > 1 or len(self.files) == 1:
+                break
+            self._remove(self.files.pop())
+        self._last = self.files[-1] if self.files else None
+
+    def drop_unsafe(self, safe_timestamp: int) -> int:
+        """Remove the files that may not have reached the disk before a loss of power.
+
+        Returns the physical offset from which the log must be indexed again.
+        """
+        while self.files and self.files[-1].end_timestamp > safe_timestamp:
+            _log.warning("index file %s may be incomplete and is built again", self.files[-1].path)
+            self._remove(self.files.pop())
+        self._last = self.files[-1] if self.files else None
+        return self.end_offset + 1
+
+    def drop_all(self) -> None:
+        """Remove every file, to build the index anew."""
+        while self.files:
+            self._remove(self.files.pop())
+        self._last = None
+
+    def drop_files_below(self, min_physical_offset: int) -> int:
+        """Delete the files all of whose messages are gone; the newest stays. Returns how many."""
+        dropped = 0
+        while len(self.files) > 1 and self.files[0].end_offset < min_physical_offset:
+            self._remove(self.files.pop(0))
+            dropped += 1
+        return dropped
+
+    def close(self) -> None:
+        """Unmap the files."""
+        for file in self.files:
+            file.close()
+        self.files.clear()
+        self._last = None
+
+    def _roll(self) -> IndexFile:
+        self._disk.make_directory(self._directory)
+        created_ms = self._clock.wall_ms()
+        path = self._directory / index_file_name(created_ms)
+        while self._disk.exists(path):
+            created_ms += 1
+            path = self._directory / index_file_name(created_ms)
+        try:
+            file = IndexFile(self._disk, path, self._slots, self._items, create=True)
+        except OSError:
+            self._disk.unlink(path)
+            raise
+        if self._last is not None:
+            file.begin_behind(self._last.end_offset, self._last.end_timestamp)
+        self.files.append(file)
+        self._last = file
+        return file
+
+    def _remove(self, file: IndexFile) -> None:
+        file.close()
+        self._disk.unlink(file.path)
+
+
+def index_file_name(created_ms: int) -> str:
+    """The name of an index file: local time down to the millisecond."""
+    moment = datetime.fromtimestamp(created_ms / 1000).astimezone()
+    return f"{moment:%Y%m%d%H%M%S}{created_ms % 1000:03d}"

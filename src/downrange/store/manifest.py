@@ -1,0 +1,80 @@
+"""What derived files there were when the store was last closed, so that a missing one is noticed.
+
+RocketMQ keeps no such list: a consume queue or index file that was deleted is simply not there, and
+its messages are invisible for good. The file `derived.json` stands beside RocketMQ's own files; an
+Apache broker leaves it alone. It may be out of date or missing; then less is noticed at start.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from downrange.runtime.disk import Disk
+from downrange.store.key_index import KeyIndex
+from downrange.store.queue_table import QueueTable
+from downrange.store.recovery import dispatched_end
+
+FILE_NAME = "derived.json"
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of all queues, checksums of all index files."""
+
+    dispatched_end: int
+    queues: dict[str, dict[int, int]]  # topic -> queue id -> max offset
+    index: dict[str, int]  # file name -> checksum of the part in use
+
+    def missing_queues(self, queues: QueueTable) -> list[str]:
+        """The queues that have fewer entries than they had."""
+        missing = []
+        for topic, bounds in self.queues.items():
+            for queue_id, max_offset in bounds.items():
+                queue = queues.get(topic, queue_id)
+                if queue is None or queue.max_offset < max_offset:
+                    missing.append(f"{topic}/{queue_id}")
+        return missing
+
+    def damaged_index_files(self, index: KeyIndex, *, unchanged: bool) -> list[str]:
+        """The index files that are gone, or, if nothing was added since, not what they were."""
+        there = {file.path.name: file for file in index.files}
+        damaged = [name for name in self.index if name not in there]
+        if unchanged:
+            damaged += [
+                name
+                for name, file in there.items()
+                if name in self.index and self.index[name] != file.checksum()
+            ]
+        return damaged
+
+
+class ManifestFile:
+    """The file itself."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self._path = root / FILE_NAME
+
+    def load(self) -> Manifest | None:
+        """What the file says; None if there is none or it cannot be read."""
+        if not self._disk.exists(self._path):
+            return None
+        try:
+            return msgspec.json.decode(self._disk.read(self._path), type=Manifest)
+        except msgspec.MsgspecError:
+            return None
+
+    def save(self, queues: QueueTable, index: KeyIndex | None) -> None:
+        """Write down what there is now; durable when this returns."""
+        bounds: dict[str, dict[int, int]] = {}
+        for queue in queues:
+            if queue.max_offset:
+                bounds.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+        files = index.files if index is not None else []
+        manifest = Manifest(
+            dispatched_end=dispatched_end(queues),
+            queues=bounds,
+            index={file.path.name: file.checksum() for file in files},
+        )
+        fresh = self._path.with_name(FILE_NAME + ".new")
+        self._disk.write(fresh, msgspec.json.encode(manifest))
+        self._disk.rename(fresh, self._path)

@@ -1,0 +1,290 @@
+"""The store as its user sees it: one object that builds the parts and hands each call to one.
+
+Passive: nothing happens here by itself. Who owns the store calls `dispatch_some` after appends,
+runs flush jobs in a thread of its choice, and calls `expire_some` now and then.
+"""
+
+import logging
+
+from downrange.protocol.delay_levels import DelayLevels
+from downrange.runtime.clock import Clock, SystemClock
+from downrange.runtime.disk import Disk
+from downrange.store.appender import Appender
+from downrange.store.checkpoint import Checkpoint, CheckpointFile
+from downrange.store.commit_log import CommitLog
+from downrange.store.dispatch_entry import EntryReader
+from downrange.store.dispatcher import ArrivalListener, Dispatcher
+from downrange.store.errors import AppendRefusedError, PutStatus
+from downrange.store.flush import DerivedFlush, FlushJob, FlushWaiters, LogFlush, Release
+from downrange.store.key_index import KeyIndex
+from downrange.store.lookup import Lookup
+from downrange.store.manifest import ManifestFile
+from downrange.store.ownership import LastStop, Ownership
+from downrange.store.queue_table import QueueTable
+from downrange.store.reader import QueueReader
+from downrange.store.recovery import Recovery, RecoveryReport
+from downrange.store.recovery_plan import RecoveryPlanner
+from downrange.store.repair import EntryRepair
+from downrange.store.retention import Retention
+from downrange.store.settings import FlushMode, StoreSettings
+
+_log = logging.getLogger(__name__)
+
+
+class MessageStore:
+    """A store directory, open from `open` to `close`. Owned by one thread.
+
+    `append`, `append_batch` and `read` are the parts' own methods, bound here without a wrapper,
+    because they are called for every message.
+    """
+
+    def __init__(
+        self, settings: StoreSettings, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        self.settings = settings
+        self._disk = disk = disk or Disk()
+        self._clock = clock = clock or SystemClock()
+        self.log = CommitLog(disk, settings)
+        self.queues = QueueTable(disk, settings)
+        self.index = KeyIndex(disk, clock, settings) if settings.index_enabled else None
+        entries = EntryReader(DelayLevels.parse(settings.delay_levels))
+        self._dispatcher = Dispatcher(self.log, self.queues, self.index, entries)
+        self._appender = Appender(self.log, self.queues, self._dispatcher, entries, clock, settings)
+        self.repair = EntryRepair(self.log, entries)
+        self._reader = QueueReader(self.log, self.queues, self.repair, settings)
+        self.lookup = Lookup(self.log, self.queues, self.index, settings.read.query_count_max)
+        self._flush = LogFlush(self.log, settings.flush)
+        self._derived_flush = DerivedFlush(self.queues, self.index)
+        self._waiters = FlushWaiters()
+        self.retention = Retention(
+            disk, clock, self.log, self.queues, self.index, settings.retention
+        )
+        self._ownership = Ownership(disk, settings.root)
+        self._checkpoint_file = CheckpointFile(disk, settings.root)
+        self._manifest_file = ManifestFile(disk, settings.root)
+        self.checkpoint = Checkpoint()
+        self.last_stop = LastStop.CLEAN
+        self.dispatch_failure: OSError | None = None
+        self._is_open = False
+        self._refresh_refusal()
+        self.append = self._appender.append
+        self.append_batch = self._appender.append_batch
+        self.read = self._reader.read
+
+    def open(self) -> RecoveryReport:
+        """Lock the directory, recover what is there, and take messages from here on.
+
+        `StoreLockedError` if another process has it, `StoreDamagedError` if the files cannot be a
+        store with these settings; in both cases nothing was changed.
+        """
+        settings = self.settings
+        for path in (settings.root, settings.commit_log_path, settings.consume_queue_path):
+            self._disk.make_directory(path)
+        self.last_stop = self._ownership.take()
+        try:
+            report = self._recover()
+            self._ownership.mark_open()
+        except BaseException:
+            self._unmap()
+            raise
+        self._is_open = True
+        self.retention.follow_log()
+        self.retention.look_at_disk()
+        self._refresh_refusal()
+        return report
+
+    def close(self) -> None:
+        """Dispatch and flush what is there, leave the directory as a clean stop leaves it.
+
+        After an I/O error the abort file stays, so that the next start reads the log again.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._refresh_refusal()
+        try:
+            if self.flush_now() and self._dispatch_all() and self._flush_derived_now():
+                self._manifest_file.save(self.queues, self.index)
+                self._ownership.mark_clean()
+        finally:
+            self._waiters.fail_all(PutStatus.SHUT_DOWN)
+            self._unmap()
+
+    # --- dispatch --------------------------------------------------------------------------
+
+    def add_listener(self, listener: ArrivalListener) -> None:
+        """Have `listener` called for every message that becomes visible."""
+        self._dispatcher.add_listener(listener)
+
+    def dispatch_some(self, count_max: int = 10_000) -> int:
+        """Make appended messages visible, in SYNC mode only durable ones; returns how many.
+
+        A full disk leaves them for the next call; `dispatch_failure` says what is wrong.
+        """
+        limit = self.log.max_offset
+        if self.settings.flush.mode is FlushMode.SYNC:
+            limit = self._flush.durable_offset
+        try:
+            count = self._dispatcher.dispatch_some(limit, count_max)
+        except OSError as error:
+            if self.dispatch_failure is None:
+                _log.error("messages wait to become visible: %s", error)
+            self.dispatch_failure = error
+            return 0
+        self.dispatch_failure = None
+        return count
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Physical offset up to which consumers can see."""
+        return self._dispatcher.offset
+
+    # --- durability ------------------------------------------------------------------------
+
+    @property
+    def durable_offset(self) -> int:
+        """Physical offset below which everything is on the disk."""
+        return self._flush.durable_offset
+
+    def flush_is_due(self) -> bool:
+        """Whether ASYNC mode should sync the log now."""
+        return self._flush.is_due(self._clock.wall_ms())
+
+    def begin_flush(self) -> FlushJob | None:
+        """The work that makes everything appended so far durable; run it in any thread."""
+        return self._flush.begin(self._appender.store_timestamp, self._clock.wall_ms())
+
+    def finish_flush(self, job: FlushJob, failure: OSError | None = None) -> None:
+        """Take note of a finished job: free who waited, or turn read-only for good."""
+        self._flush.finish(job, failure)
+        if self._flush.failure is not None:
+            _log.error("the store is read-only, the log could not be synced: %s", failure)
+            self._refresh_refusal()
+            self._waiters.fail_all(PutStatus.NOT_WRITABLE)
+            return
+        self.checkpoint.commit_log_timestamp = self._flush.durable_timestamp
+        self._waiters.release(self._flush.durable_offset)
+
+    def flush_now(self) -> bool:
+        """Sync the log here and now; False if it could not be."""
+        job = self.begin_flush()
+        if job is not None:
+            self.finish_flush(job, _run(job))
+        return self._flush.failure is None
+
+    def wait_durable(self, end_offset: int, release: Release) -> None:
+        """Have `release` called with PUT_OK once `end_offset` is durable, or with the reason."""
+        if self._flush.failure is not None:
+            release(PutStatus.NOT_WRITABLE)
+        elif end_offset <= self._flush.durable_offset:
+            release(PutStatus.PUT_OK)
+        else:
+            deadline_ms = self._clock.wall_ms() + self.settings.flush.sync_timeout_ms
+            self._waiters.add(end_offset, deadline_ms, release)
+
+    def expire_waiters(self) -> int:
+        """Tell who has waited too long; returns how many."""
+        return self._waiters.expire(self._clock.wall_ms())
+
+    def begin_derived_flush(self) -> FlushJob:
+        """The work that makes queues and index durable; run it in any thread."""
+        dispatcher = self._dispatcher
+        return self._derived_flush.begin(dispatcher.offset, dispatcher.store_timestamp)
+
+    def finish_derived_flush(self, job: FlushJob, failure: OSError | None = None) -> bool:
+        """Take note of a finished job and write the checkpoint; False if either failed."""
+        if failure is None:
+            self.checkpoint.queue_timestamp = job.store_timestamp
+            self.checkpoint.index_timestamp = job.index_timestamp
+            self.checkpoint.confirmed_offset = self._flush.durable_offset
+            try:
+                self._checkpoint_file.save(self.checkpoint)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            # Not fatal: the next start builds from the log what did not reach the disk.
+            _log.error("queues and index could not be synced: %s", failure)
+            self._derived_flush.forget()
+        return failure is None
+
+    # --- retention -------------------------------------------------------------------------
+
+    def expire_some(self) -> int:
+        """Delete what has expired and measure the disk; returns how many log files went."""
+        dropped = self.retention.expire_some()
+        self._refresh_refusal()
+        return dropped
+
+    def delete_topic(self, topic: str) -> int:
+        """Forget the queues of a topic; returns how many there were."""
+        deleted = self.queues.delete_topic(topic)
+        if deleted:
+            self._manifest_file.save(self.queues, self.index)
+        return deleted
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _recover(self) -> RecoveryReport:
+        self.checkpoint = self._checkpoint_file.load()
+        self.log.load()
+        self.queues.load()
+        index_removed = bool(self.index.load()) if self.index is not None else False
+        if not self.log.chain.segments:
+            self.queues.delete_all()
+            if self.index is not None:
+                self.index.drop_all()
+        plan = RecoveryPlanner(self.log, self.queues, self.index).plan(
+            self.last_stop,
+            self.checkpoint,
+            self._manifest_file.load(),
+            index_removed=index_removed,
+            check_crc=self.settings.check_crc_on_recover,
+        )
+        report = Recovery(self.log, self.queues, self.index, self._dispatcher).run(plan)
+        self._dispatcher.start_at(report.end_offset, report.store_timestamp)
+        self._appender.store_timestamp = report.store_timestamp
+        # What recovery read came from the page cache: it may not be on the disk yet.
+        self._flush.start_at(report.start_offset, self.checkpoint.commit_log_timestamp)
+        if not self.flush_now():
+            raise self._flush.failure or OSError("sync failed")
+        _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
+        return report
+
+    def _dispatch_all(self) -> bool:
+        while self._dispatcher.offset < self.log.max_offset:
+            if not self.dispatch_some():
+                return self.dispatch_failure is None
+        return True
+
+    def _flush_derived_now(self) -> bool:
+        job = self.begin_derived_flush()
+        return self.finish_derived_flush(job, _run(job))
+
+    def _refresh_refusal(self) -> None:
+        status, reason = None, ""
+        failure = self._flush.failure
+        if not self._is_open:
+            status, reason = PutStatus.SHUT_DOWN, "the store is not open"
+        elif self.settings.is_slave:
+            status, reason = PutStatus.SLAVE, "a slave takes messages from its master only"
+        elif failure is not None:
+            status = PutStatus.NOT_WRITABLE
+            reason = f"the log could not be synced ({failure}); restart when the disk is sound"
+        elif self.retention.disk_state.is_full:
+            status, reason = PutStatus.DISK_FULL, str(self.retention.disk_state)
+        self._appender.refusal = AppendRefusedError(status, reason) if status else None
+
+    def _unmap(self) -> None:
+        self.log.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self._ownership.release()
+
+
+def _run(job: FlushJob) -> OSError | None:
+    try:
+        job.run()
+    except OSError as error:
+        return error
+    return None

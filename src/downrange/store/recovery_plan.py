@@ -1,0 +1,87 @@
+"""Decides how much of the log has to be read at start, from how the store was left."""
+
+import logging
+
+from downrange.store.checkpoint import Checkpoint
+from downrange.store.commit_log import CommitLog
+from downrange.store.key_index import KeyIndex
+from downrange.store.manifest import Manifest
+from downrange.store.ownership import LastStop
+from downrange.store.queue_table import QueueTable
+from downrange.store.recovery import (
+    RecoveryPlan,
+    clean_start,
+    crash_start,
+    dispatched_end,
+    segment_start,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RecoveryPlanner:
+    """Looks at what is there; removes index files that cannot be trusted."""
+
+    def __init__(self, log: CommitLog, queues: QueueTable, index: KeyIndex | None) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+
+    def plan(
+        self,
+        last_stop: LastStop,
+        checkpoint: Checkpoint,
+        manifest: Manifest | None,
+        *,
+        index_removed: bool,
+        check_crc: bool,
+    ) -> RecoveryPlan:
+        """From where to read; everything, if a derived file is missing."""
+        if last_stop is LastStop.CLEAN:
+            start = clean_start(self._log, self._queues)
+        else:
+            start = crash_start(self._log, self._queues, checkpoint)
+        if manifest is not None:
+            missing = manifest.missing_queues(self._queues)
+            if missing:
+                _log.warning("consume queues are incomplete and are built again: %s", missing[:10])
+                start = self._log.min_offset
+        index_from = self._index_from(last_stop, checkpoint, manifest, index_removed=index_removed)
+        if index_from is not None:
+            start = min(start, segment_start(self._log, index_from))
+        return RecoveryPlan(start, index_from or 0, check_crc=check_crc)
+
+    def _index_from(
+        self,
+        last_stop: LastStop,
+        checkpoint: Checkpoint,
+        manifest: Manifest | None,
+        *,
+        index_removed: bool,
+    ) -> int | None:
+        """The physical offset from which keys are missing; None if there is no index."""
+        index = self._index
+        if index is None:
+            return None
+        damaged = ["(removed at start)"] if index_removed else []
+        if manifest is not None:
+            unchanged = last_stop is LastStop.CLEAN and manifest.dispatched_end == dispatched_end(
+                self._queues
+            )
+            damaged += manifest.damaged_index_files(index, unchanged=unchanged)
+        if damaged:
+            _log.error("damaged or missing index files, the index is built again: %s", damaged)
+            index.drop_all()
+            return self._log.min_offset
+        if last_stop is LastStop.UNKNOWN:
+            return index.drop_unsafe(checkpoint.index_timestamp)
+        if not index.files:
+            # An index that was switched off, or whose directory was deleted.
+            nothing_to_index = manifest is not None and not manifest.index
+            return dispatched_end(self._queues) if nothing_to_index else self._log.min_offset
+        if last_stop is LastStop.PROCESS_DIED:
+            # The last message's keys may be half put.
+            end_offset = max(index.end_offset, 0)
+            index.cut(end_offset)
+            return end_offset
+        return index.end_offset + 1

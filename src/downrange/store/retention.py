@@ -1,0 +1,136 @@
+"""When old files go, and when the disk is too full to take more.
+
+Three thresholds, as RocketMQ has them: above 75 % used, expired files go at any hour instead of
+only at `deleteWhen`; above 85 % the oldest files go, expired or not; above 90 % no message is
+taken. The newest file of the log always stays, and so does one that a reader looks at.
+"""
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from downrange.runtime.clock import Clock
+from downrange.runtime.disk import Disk
+from downrange.store.commit_log import CommitLog
+from downrange.store.key_index import KeyIndex
+from downrange.store.queue_table import QueueTable
+from downrange.store.settings import RetentionSettings
+
+_log = logging.getLogger(__name__)
+HOUR_MS = 3_600_000
+MANUAL_ROUNDS = 20  # an operator's request is worked on for this many rounds, as in RocketMQ
+
+
+@dataclass(frozen=True, slots=True)
+class DiskState:
+    """How full the disk was at the last look, and what follows."""
+
+    directory: Path
+    used_ratio: float
+    full_ratio: float
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more messages are taken."""
+        return self.used_ratio > self.full_ratio
+
+    def __str__(self) -> str:
+        return (
+            f"{self.directory} is {self.used_ratio:.1%} full, over the limit of "
+            f"{self.full_ratio:.0%}; free some space, writing resumes by itself"
+        )
+
+
+class Retention:
+    """Deletes what has expired; a passive part, called every `interval_ms`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        settings: RetentionSettings,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._settings = settings
+        self._hours = parse_hours(settings.delete_when)
+        self._manual_rounds = 0
+        self.disk_state = DiskState(log.chain.directory, 0.0, settings.full_ratio)
+
+    def request_now(self) -> None:
+        """Delete expired files without waiting for the hour, as an operator may ask."""
+        self._manual_rounds = MANUAL_ROUNDS
+
+    def look_at_disk(self) -> DiskState:
+        """Measure how full the disk is; writing stops and resumes by this."""
+        settings = self._settings
+        directory = self._log.chain.directory
+        before = self.disk_state
+        ratio = self._disk.usage(directory).used_ratio
+        self.disk_state = DiskState(directory, ratio, settings.full_ratio)
+        if self.disk_state.is_full and not before.is_full:
+            _log.error("no more messages are taken: %s", self.disk_state)
+        elif before.is_full and not self.disk_state.is_full:
+            _log.warning("messages are taken again: %s is %.1f%% full", directory, 100 * ratio)
+        return self.disk_state
+
+    def expire_some(self) -> int:
+        """Delete what is due now; returns how many files of the log went."""
+        ratio = self.look_at_disk().used_ratio
+        settings = self._settings
+        force = settings.force_enabled and ratio > settings.force_ratio
+        manual = self._manual_rounds > 0
+        self._manual_rounds -= manual
+        dropped = 0
+        if manual or force or ratio > settings.clean_ratio or self._is_the_hour():
+            dropped = self._drop_segments(regardless_of_age=force)
+            if not dropped and force:
+                _log.error("the disk fills up and no file of the log can be deleted: %s", ratio)
+        if dropped:
+            self.follow_log()
+        return dropped
+
+    def follow_log(self) -> None:
+        """Let queues and index forget what the log no longer holds."""
+        min_offset = self._log.min_offset
+        for queue in self._queues:
+            queue.drop_files_below(min_offset)
+            queue.correct_min(min_offset)
+        if self._index is not None:
+            self._index.drop_files_below(min_offset)
+
+    def _drop_segments(self, *, regardless_of_age: bool) -> int:
+        chain = self._log.chain
+        expired_before = self._clock.wall_ms() - self._settings.file_reserved_hours * HOUR_MS
+        dropped = 0
+        while len(chain.segments) > 1 and dropped < self._settings.delete_batch_max:
+            path = chain.segments[0].path
+            if not regardless_of_age and self._disk.modified_ms(path) > expired_before:
+                break
+            if not chain.drop_first():
+                _log.info("%s is being read and stays for now", path)
+                break
+            _log.info("deleted %s", path)
+            dropped += 1
+        return dropped
+
+    def _is_the_hour(self) -> bool:
+        moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000).astimezone()
+        return moment.hour in self._hours
+
+
+def parse_hours(text: str) -> frozenset[int]:
+    """The hours of the day in a text like "04" or "04;16"; `ValueError` says what is wrong."""
+    hours = set()
+    for part in text.split(";"):
+        if not part.strip().isdigit() or int(part) > 23:  # noqa: PLR2004 - the last hour
+            raise ValueError(f"deleteWhen={text!r}: {part!r} is not an hour from 00 to 23")
+        hours.add(int(part))
+    return frozenset(hours)

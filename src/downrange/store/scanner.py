@@ -1,0 +1,207 @@
+"""Walks the commit log record by record and finds the way past damage.
+
+A record is sound when magic, sizes and physical offset agree and its body has the checksum that it
+carries. Where one is not, the walk goes on at the next place that holds a record naming that very
+place as its physical offset: a pattern that nothing else has. If there is none, the log ends.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from downrange.protocol.record import (
+    BLANK,
+    CRC_MASK,
+    HEAD_V4,
+    HEADS,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+)
+from downrange.store.commit_log import CommitLog
+from downrange.store.segment import Segment
+
+_MAGICS = tuple(BLANK.pack(0, magic)[4:] for magic in (MAGIC_V1, MAGIC_V2))
+_HEAD_V4_BYTES = HEAD_V4.size
+_unpack_head_v4 = HEAD_V4.unpack_from
+
+# physical offset, size, queue id, queue offset, system flag, store time, topic, properties
+Scanned = tuple[int, int, int, int, int, int, bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a file that are not what they should be."""
+
+    path: Path
+    position: int  # within the file
+    size: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} at {self.position}, {self.size} bytes: {self.reason}"
+
+
+class LogScanner:
+    """One walk over the log; `end_offset` is where the last sound record seen so far ended."""
+
+    def __init__(
+        self, log: CommitLog, on_damage: Callable[[Damage, int], None], *, check_crc: bool = True
+    ) -> None:
+        self._log = log
+        self._on_damage = on_damage
+        self._check_crc = check_crc
+        self.end_offset = 0
+
+    def scan(self, start: int, end: int | None = None) -> Iterator[Scanned]:
+        """The sound records from the one that starts at `start`, below `end`."""
+        self.end_offset = start
+        for segment in self._log.chain.segments_from(start):
+            limit = segment.size if end is None else min(segment.size, end - segment.base_offset)
+            position = max(start - segment.base_offset, 0)
+            for record in self._scan_segment(segment, position, limit):
+                self.end_offset = record[0] + record[1]
+                yield record
+
+    def _scan_segment(self, segment: Segment, position: int, limit: int) -> Iterator[Scanned]:
+        check_crc = self._check_crc
+        damaged_from = -1
+        reason = ""
+        with memoryview(segment.map) as view:
+            while position + RECORD_BYTES_MIN <= limit:
+                record = _usual(segment, view, position, limit, check_crc)
+                if record is None:
+                    if _is_blank(segment, position):
+                        break
+                    record, why = _check(segment, view, position, limit, check_crc=check_crc)
+                    if record is None:
+                        if damaged_from < 0:
+                            damaged_from, reason = position, why
+                        position = _next_candidate(segment, position + 1, limit)
+                        continue
+                if damaged_from >= 0:
+                    self._report(segment, damaged_from, position, reason)
+                    damaged_from = -1
+                yield record
+                position += record[1]
+        if damaged_from >= 0 and self._goes_on_behind(segment):
+            self._report(segment, damaged_from, min(position, limit), reason)
+
+    def _goes_on_behind(self, segment: Segment) -> bool:
+        """Whether a later file begins with a sound record, so that this one is not the end."""
+        for later in self._log.chain.segments_from(segment.base_offset + segment.size):
+            with memoryview(later.map) as view:
+                record, _ = _check(later, view, 0, later.size, check_crc=False)
+                if record is not None or _next_candidate(later, 1, later.size) < later.size:
+                    return True
+        return False
+
+    def _report(self, segment: Segment, start: int, stop: int, reason: str) -> None:
+        self._on_damage(
+            Damage(segment.path, start, stop - start, reason), segment.base_offset + start
+        )
+
+
+def _usual(
+    segment: Segment, view: memoryview, position: int, limit: int, check_crc: bool
+) -> Scanned | None:
+    """The record at `position` if it is sound, V1 and with IPv4 hosts: what nearly all are.
+
+    Says the same as `_check`, which takes all forms, in a third of the time.
+    """
+    buffer = segment.map
+    head = _unpack_head_v4(buffer, position)
+    sys_flag = head[7]
+    if head[1] != MAGIC_V1 or sys_flag & 0x30 or head[6] != segment.base_offset + position:
+        return None
+    end = position + head[0]
+    body_start = position + _HEAD_V4_BYTES
+    body_end = body_start + head[14]
+    if not body_start <= body_end < end <= limit:
+        return None
+    topic_end = body_end + 1 + buffer[body_end]
+    properties_start = topic_end + 2
+    if properties_start > end:
+        return None
+    if properties_start + (buffer[topic_end] << 8) + buffer[topic_end + 1] != end:
+        return None
+    if check_crc and head[14] and crc32(view[body_start:body_end]) & CRC_MASK != head[2]:
+        return None
+    return (
+        head[6],
+        head[0],
+        head[3],
+        head[5],
+        sys_flag,
+        head[10],
+        buffer[body_end + 1 : topic_end],
+        buffer[properties_start:end],
+    )
+
+
+def _is_blank(segment: Segment, position: int) -> bool:
+    """Whether a blank record fills the file from here."""
+    size, magic = BLANK.unpack_from(segment.map, position)
+    return bool(magic == MAGIC_BLANK and position + size == segment.size)
+
+
+def _check(
+    segment: Segment, view: memoryview, position: int, limit: int, *, check_crc: bool
+) -> tuple[Scanned | None, str]:
+    """The record at `position` in any of its forms, or why there is none."""
+    head = HEADS[(HEAD_V4.unpack_from(view, position)[7] >> 4) & 3]
+    if position + head.size + 3 > limit:
+        return None, "too few bytes for a record"
+    fields = head.unpack_from(view, position)
+    size, magic, crc, queue_id, _, queue_offset, physical_offset, sys_flag = fields[:8]
+    if magic not in {MAGIC_V1, MAGIC_V2}:
+        return None, f"no record starts here (magic {magic & 0xFFFFFFFF:#010x})"
+    if physical_offset != segment.base_offset + position:
+        return None, f"the record names {physical_offset} as its place"
+    end = position + size
+    body_start = position + head.size
+    body_end = body_start + fields[14]
+    length_bytes = 1 if magic == MAGIC_V1 else 2
+    if not body_start <= body_end <= body_end + length_bytes + 2 <= end <= limit:
+        return None, f"the sizes in the record do not fit (total {size}, body {fields[14]})"
+    topic_start = body_end + length_bytes
+    topic_end = topic_start + int.from_bytes(view[body_end:topic_start], "big")
+    properties_start = topic_end + 2
+    if (
+        properties_start > end
+        or properties_start + int.from_bytes(view[topic_end:properties_start], "big") != end
+    ):
+        return None, f"the size of the record ({size}) is not the sum of its parts"
+    if check_crc and fields[14] and crc32(view[body_start:body_end]) & CRC_MASK != crc:
+        return None, "the body does not have the checksum that the record carries"
+    return (
+        physical_offset,
+        size,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        fields[10],
+        bytes(view[topic_start:topic_end]),
+        bytes(view[properties_start:end]),
+    ), ""
+
+
+def _next_candidate(segment: Segment, start: int, limit: int) -> int:
+    """The next position at which a record of this place may start; `limit` if there is none."""
+    buffer = segment.map
+    for begin, stop in segment.data_extents(start):
+        position = max(begin, start)
+        while position < stop:
+            found = [buffer.find(magic, position, min(stop + 3, limit)) for magic in _MAGICS]
+            places = [place for place in found if place >= 0]
+            if not places:
+                break
+            candidate = min(places) - 4
+            if candidate + RECORD_BYTES_MIN <= limit and candidate >= start:
+                named = int.from_bytes(buffer[candidate + 28 : candidate + 36], "big")
+                if named == segment.base_offset + candidate:
+                    return candidate
+            position = candidate + 5
+    return limit

@@ -1,0 +1,140 @@
+"""Segments of equal size in one directory, addressed by one running offset."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from downrange.runtime.disk import Disk
+from downrange.store.errors import StoreDamagedError
+from downrange.store.segment import Segment, is_segment_name, segment_name
+
+
+class SegmentChain:
+    """The files of a log or of a queue, in order and without a gap.
+
+    Owned by one thread. Only the last segment is written; the others are full.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: Path, segment_bytes: int, *, reserve_bytes: int
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self._reserve_bytes = reserve_bytes
+        self.segments: list[Segment] = []
+        # Segments that were removed from the chain while a reader still held a view of them.
+        self._waiting_for_readers: list[Segment] = []
+
+    def load(self) -> None:
+        """Map the files that are there; `StoreDamagedError` if they cannot be one chain."""
+        for path in self._disk.list_directory(self.directory):
+            if not is_segment_name(path.name):
+                continue
+            expected = self.segments[-1].base_offset + self.segment_bytes if self.segments else None
+            base_offset = int(path.name)
+            if base_offset % self.segment_bytes or expected not in {None, base_offset}:
+                raise StoreDamagedError(
+                    f"{path} does not continue the files before it with a size of "
+                    f"{self.segment_bytes} bytes; if the store was written with another file size, "
+                    f"configure that size"
+                )
+            if self._disk.size(path) > self.segment_bytes:
+                raise StoreDamagedError(
+                    f"{path} is longer than the configured file size of {self.segment_bytes} bytes;"
+                    f" configure the size that the store was written with"
+                )
+            self.segments.append(self._open(path, create=False))
+        for segment in self.segments:
+            segment.write_position = segment.size
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that a file holds; 0 for an empty chain."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @property
+    def max_offset(self) -> int:
+        """The offset behind the last byte appended; 0 for an empty chain."""
+        return self.segments[-1].end_offset if self.segments else 0
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """The segment that holds this offset."""
+        segments = self.segments
+        if not segments:
+            return None
+        index = (offset - segments[0].base_offset) // self.segment_bytes
+        return segments[index] if 0 <= index < len(segments) else None
+
+    def segments_from(self, offset: int) -> Iterator[Segment]:
+        """The segments that hold this offset and what follows it."""
+        return (s for s in self.segments if s.base_offset + s.size > offset)
+
+    def roll(self) -> Segment:
+        """Add the next segment; the last one counts as full from here on."""
+        if not self.segments:
+            return self.start_at(0)
+        last = self.segments[-1]
+        segment = self.start_at(last.base_offset + last.size)
+        last.write_position = last.size
+        return segment
+
+    def start_at(self, base_offset: int) -> Segment:
+        """Add a segment that starts here: the first one, or the one that follows the last."""
+        self._disk.make_directory(self.directory)
+        path = self.directory / segment_name(base_offset)
+        try:
+            segment = self._open(path, create=True)
+        except OSError:
+            self._disk.unlink(path)  # an empty file of full length would look like a segment
+            raise
+        self._disk.fsync_directory(self.directory)
+        self.segments.append(segment)
+        return segment
+
+    def cut(self, offset: int) -> None:
+        """Forget everything from `offset` on: later files go, the one it is in is zeroed."""
+        while self.segments and self.segments[-1].base_offset >= offset:
+            if self.segments[-1].base_offset == offset == self.min_offset:
+                break  # an empty first file still tells where the chain begins
+            self._delete(self.segments.pop())
+        if self.segments and offset < self.max_offset:
+            self.segments[-1].cut(max(0, offset - self.segments[-1].base_offset))
+
+    def drop_first(self) -> bool:
+        """Delete the oldest file; False while a reader holds a view of it."""
+        if not self.segments[0].close():
+            return False
+        segment = self.segments.pop(0)
+        self._disk.unlink(segment.path)
+        return True
+
+    def close(self) -> None:
+        """Unmap all files; those that a reader still holds go when it lets go."""
+        for segment in self.segments + self._waiting_for_readers:
+            segment.close()
+        self.segments.clear()
+        self._waiting_for_readers.clear()
+
+    def destroy(self) -> None:
+        """Delete all files and the directory."""
+        while self.segments:
+            self._delete(self.segments.pop())
+        for path in self._disk.list_directory(self.directory):
+            self._disk.unlink(path)
+        if self._disk.exists(self.directory):
+            self._disk.remove_directory(self.directory)
+
+    def _delete(self, segment: Segment) -> None:
+        self._disk.unlink(segment.path)
+        if not segment.close():
+            self._waiting_for_readers.append(segment)
+        self._waiting_for_readers = [s for s in self._waiting_for_readers if not s.close()]
+
+    def _open(self, path: Path, *, create: bool) -> Segment:
+        return Segment(
+            self._disk,
+            path,
+            self.segment_bytes,
+            reserve_bytes=self._reserve_bytes,
+            create=create,
+        )
