@@ -11,6 +11,10 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC, as RocketMQ stamps its records."""
         ...
 
+    def wall_ns(self) -> int:
+        """The same in nanoseconds: one call less where it is asked for every message."""
+        ...
+
     def monotonic_s(self) -> float:
         """Seconds on a clock that only measures distances."""
         ...
@@ -18,6 +22,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """The machine's own clock."""
+
+    wall_ns = staticmethod(time.time_ns)
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

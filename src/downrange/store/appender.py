@@ -19,9 +19,8 @@ from downrange.protocol.record import (
 from downrange.protocol.sys_flag import TRANSACTION_MASK
 from downrange.runtime.clock import Clock
 from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
-from downrange.store.consume_queue import ConsumeQueue
-from downrange.store.dispatch_entry import DispatchEntry, EntryReader
-from downrange.store.dispatcher import Dispatcher, is_queued
+from downrange.store.dispatch_entry import EntryReader, is_queued
+from downrange.store.dispatcher import Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.queue_table import QueueTable
 from downrange.store.settings import StoreSettings
@@ -30,6 +29,7 @@ RETRY_PREFIX = "%RETRY%"
 RETRY_TOPIC_BYTES_MAX = 255
 HOST_V4_BYTES = 8
 NO_HOST = bytes(HOST_V4_BYTES)
+_new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
 
 
 class Appended(NamedTuple):
@@ -65,12 +65,12 @@ class Appender:
         self._queues = queues
         self._dispatcher = dispatcher
         self._entries = entries
-        self._wall_ms = clock.wall_ms
+        self._wall_ns = clock.wall_ns
         self._settings = settings
         self._store_host = settings.store_host
         self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
-        self._busy_ms = settings.page_cache_busy_ms
-        self._busy_until_ms = 0
+        self._busy_ns = settings.page_cache_busy_ms * 1_000_000
+        self._busy_until_ns = 0
         self._topics: dict[str, tuple[int, bytes]] = {}
         self.refusal: AppendRefusedError | None = None
         self.store_timestamp = 0
@@ -95,20 +95,54 @@ class Appender:
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise _properties_too_long(properties)
         rest = tail(body, name, properties)
-        self._place(HEADS[((sys_flag | self._store_flag) >> 4) & 3].size + len(rest), len(body))
-        return self._put(
-            self._queues.ensure(topic, queue_id),
+        sys_flag |= self._store_flag
+        head = HEADS[(sys_flag >> 4) & 3]
+        size = head.size + len(rest)
+        physical_offset = self._place(size, len(body))
+        queue = self._queues.ensure(topic, queue_id)
+        queued = not sys_flag & TRANSACTION_MASK or is_queued(sys_flag)
+        queue_offset = queue.next_offset if queued else 0
+        stored_ns = self._wall_ns()
+        stored_ms = stored_ns // 1_000_000
+        packed = head.pack(
+            size,
             magic,
-            body,
-            properties,
-            rest,
-            sys_flag,
+            crc32(body) & CRC_MASK,
+            queue_id,
             flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
             born_timestamp,
             born_host,
+            stored_ms,
+            self._store_host,
             reconsume_times,
             prepared_offset,
+            len(body),
         )
+        self._log.write(packed, rest)
+        queue.next_offset += queued
+        self.store_timestamp = stored_ms
+        entries = self._entries
+        tag_code = entries.tag_code(topic, properties, stored_ms)
+        keys = entries.keys(sys_flag, properties)
+        self._dispatcher.offer(
+            (
+                queue,
+                queued,
+                queue_offset,
+                physical_offset,
+                size,
+                tag_code,
+                stored_ms,
+                keys,
+                properties,
+            )
+        )
+        if self._wall_ns() - stored_ns > self._busy_ns:
+            self._busy_until_ns = self._wall_ns() + self._busy_ns
+        return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
 
     def append_batch(
         self,
@@ -124,102 +158,29 @@ class Appender:
             raise self.refusal
         if not messages:
             raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
-        magic, name = self._topics.get(topic) or self._admit_topic(topic)
+        _, name = self._topics.get(topic) or self._admit_topic(topic)
         if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):
             raise AppendRefusedError(
                 PutStatus.BATCH_ILLEGAL, f"topic {topic!r} takes no batches: send one by one"
             )
-        rests = []
+        head_bytes = HEADS[((sys_flag | self._store_flag) >> 4) & 3].size
+        size = body_bytes = 0
         for _, body, properties in messages:
             if len(properties) > PROPERTIES_BYTES_MAX:
                 raise _properties_too_long(properties)
-            rests.append(tail(body, name, properties))
-        head_bytes = HEADS[((sys_flag | self._store_flag) >> 4) & 3].size
-        body_bytes = sum(len(body) for _, body, _ in messages)
-        self._place(head_bytes * len(rests) + sum(map(len, rests)), body_bytes)
-        queue = self._queues.ensure(topic, queue_id)
+            body_bytes += len(body)
+            size += head_bytes + len(body) + len(name) + 2 + len(properties)
+        # Room for all of them in one file; after that no single one can be refused.
+        self._place(size, body_bytes)
         return [
-            self._put(
-                queue,
-                magic,
-                body,
-                properties,
-                rest,
-                sys_flag,
-                flag,
-                born_timestamp,
-                born_host,
-                0,
-                0,
+            self.append(
+                topic, queue_id, body, properties, sys_flag, flag, born_timestamp, born_host
             )
-            for (flag, body, properties), rest in zip(messages, rests, strict=True)
+            for flag, body, properties in messages
         ]
 
-    def _put(
-        self,
-        queue: ConsumeQueue,
-        magic: int,
-        body: bytes,
-        properties: bytes,
-        rest: bytes,
-        sys_flag: int,
-        flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-        prepared_offset: int,
-    ) -> Appended:
-        """Write a record where `_place` has made room, and hand it to dispatch."""
-        sys_flag |= self._store_flag
-        head = HEADS[(sys_flag >> 4) & 3]
-        size = head.size + len(rest)
-        physical_offset = self._log.max_offset
-        queued = not sys_flag & TRANSACTION_MASK or is_queued(sys_flag)
-        queue_offset = queue.next_offset if queued else 0
-        stored_ms = self._wall_ms()
-        self._log.write(
-            head.pack(
-                size,
-                magic,
-                crc32(body) & CRC_MASK,
-                queue.queue_id,
-                flag,
-                queue_offset,
-                physical_offset,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                stored_ms,
-                self._store_host,
-                reconsume_times,
-                prepared_offset,
-                len(body),
-            ),
-            rest,
-        )
-        queue.next_offset += queued
-        self.store_timestamp = stored_ms
-        entries = self._entries
-        self._dispatcher.offer(
-            DispatchEntry(
-                queue,
-                queued,
-                queue_offset,
-                physical_offset,
-                size,
-                entries.tag_code(queue.topic, properties, stored_ms),
-                stored_ms,
-                entries.keys(sys_flag, properties),
-                properties,
-            )
-        )
-        finished_ms = self._wall_ms()
-        if finished_ms - stored_ms > self._busy_ms:
-            self._busy_until_ms = finished_ms + self._busy_ms
-        return Appended(physical_offset, size, queue_offset, stored_ms)
-
-    def _place(self, size: int, body_bytes: int) -> None:
-        """Make room for records of `size` bytes in all."""
+    def _place(self, size: int, body_bytes: int) -> int:
+        """Make room for `size` bytes of records; returns where they will stand."""
         if body_bytes > self._settings.message_bytes_max:
             raise AppendRefusedError(
                 PutStatus.BODY_TOO_LARGE,
@@ -230,10 +191,10 @@ class Appender:
                 PutStatus.BODY_TOO_LARGE,
                 f"{size} bytes do not fit into a log file of {self._settings.segment_bytes} bytes",
             )
-        if self._busy_until_ms:
+        if self._busy_until_ns:
             self._refuse_while_busy()
         try:
-            self._log.place(size)
+            return self._log.place(size)
         except OSError as error:
             raise AppendRefusedError(
                 PutStatus.SEGMENT_FAILED,
@@ -241,14 +202,14 @@ class Appender:
             ) from error
 
     def _refuse_while_busy(self) -> None:
-        left_ms = self._busy_until_ms - self._wall_ms()
-        if left_ms > 0:
+        left_ns = self._busy_until_ns - self._wall_ns()
+        if left_ns > 0:
             raise AppendRefusedError(
                 PutStatus.PAGE_CACHE_BUSY,
-                f"the last append waited more than {self._busy_ms} ms for memory or disk; "
-                f"try again in {left_ms} ms",
+                f"the last append waited more than {self._settings.page_cache_busy_ms} ms for "
+                f"memory or disk; try again in {left_ns // 1_000_000 + 1} ms",
             )
-        self._busy_until_ms = 0
+        self._busy_until_ns = 0
 
     def _admit_topic(self, topic: str) -> tuple[int, bytes]:
         name = topic.encode()

@@ -55,16 +55,26 @@ class CommitLog:
             position = last.write_position
             end = position + size + BLANK_BYTES_MIN
             if end <= last.size:
-                # Ask for blocks now, while a refusal still costs nothing.
-                last.reserve(end)
+                if end > last.reserved:
+                    last.reserve(end)  # now, while a refusal still costs nothing
                 return last.base_offset + position
         return self._roll().base_offset
 
     def write(self, head: bytes, rest: bytes) -> None:
-        """Append a record where `place` said it would stand."""
+        """Append a record where `place` said it would stand; the head's bytes come last.
+
+        A process that is killed in between leaves zeros where the size would stand, so that the
+        next start sees the end of the log and not half a record.
+        """
         last = self._last
         assert last is not None
-        last.append_head_last(head, rest)
+        start = last.write_position
+        middle = start + len(head)
+        end = middle + len(rest)
+        buffer = last.map
+        buffer[middle:end] = rest
+        buffer[start:middle] = head
+        last.write_position = end
 
     def view(self, offset: int, size: int) -> memoryview | None:
         """The bytes of a record; None if the log does not hold them all."""

@@ -86,17 +86,17 @@ class ConsumeQueue:
 
     def restore(self, queue_offset: int, physical_offset: int, size: int, tag_code: int) -> bool:
         """Make the entry what the log says it is; True if it was another one or was missing."""
-        if queue_offset == self.max_offset:
-            self.put(physical_offset, size, tag_code)
-            return True
-        if queue_offset > self.max_offset:
-            self._pad_to(queue_offset, physical_offset)
+        if queue_offset >= self.max_offset:
+            if queue_offset > self.max_offset:
+                self._pad_to(queue_offset, physical_offset)
             self.put(physical_offset, size, tag_code)
             return True
         position = queue_offset * ENTRY_BYTES
-        segment = self.chain.segment_at(position)
-        if segment is None:
-            return False  # the file is gone by retention, the record soon will be
+        segment = self._last
+        if segment is None or position < segment.base_offset:
+            segment = self.chain.segment_at(position)
+            if segment is None:
+                return False  # the file is gone by retention, the record soon will be
         position -= segment.base_offset
         if _unpack_from(segment.map, position) == (physical_offset, size, tag_code):
             return False

@@ -1,30 +1,24 @@
 """What dispatch needs to know of a record: its tag code, its keys and its place."""
 
-from typing import NamedTuple
-
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.java_hash import java_hash_bytes
 from downrange.protocol.properties import find_property, split_key_bytes
-from downrange.protocol.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from downrange.protocol.sys_flag import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+)
 from downrange.store.consume_queue import ConsumeQueue
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _TAG_CODES_MAX = 4096  # distinct tags are few; a producer that invents them costs only time
 _NO_KEYS: list[bytes] = []
+_VALUE_END = 2
 
-
-class DispatchEntry(NamedTuple):
-    """A record on its way into its consume queue and the key index."""
-
-    queue: ConsumeQueue
-    queued: bool  # False for PREPARED and ROLLBACK records, which no consumer sees
-    queue_offset: int
-    physical_offset: int
-    size: int
-    tag_code: int
-    store_timestamp: int
-    keys: list[bytes]
-    properties: bytes
+# A record on its way into its consume queue and the key index; a plain tuple, because there is one
+# for every message: queue, whether it gets an entry there, queue offset, physical offset, size,
+# tag code, store time, keys, properties.
+DispatchEntry = tuple[ConsumeQueue, bool, int, int, int, int, int, list[bytes], bytes]
 
 
 class EntryReader:
@@ -41,9 +35,7 @@ class EntryReader:
             if level is not None and level.isdigit() and int(level) > 0:
                 clamped = self._delay_levels.clamp(int(level))
                 return store_timestamp + self._delay_levels.delay_ms(clamped)
-        if b"TAGS\x01" not in properties:
-            return 0
-        tag = find_property(properties, b"TAGS")
+        tag = _value(properties, b"TAGS\x01")
         if tag is None:
             return 0
         code = self._tag_codes.get(tag)
@@ -57,10 +49,28 @@ class EntryReader:
         """What the key index holds of this record: the unique id first, then the user's keys."""
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return _NO_KEYS
-        unique_key = find_property(properties, b"UNIQ_KEY")
+        unique_key = _value(properties, b"UNIQ_KEY\x01")
         keys = [unique_key] if unique_key is not None else []
-        if b"KEYS\x01" in properties:
-            text = find_property(properties, b"KEYS")
-            if text is not None:
-                keys += split_key_bytes(text)
+        text = _value(properties, b"KEYS\x01")
+        if text is not None:
+            keys += split_key_bytes(text)
         return keys
+
+
+def _value(properties: bytes, name_with_end: bytes) -> bytes | None:
+    """What `find_property` gives, in half the time for the text that clients write."""
+    start = properties.rfind(name_with_end)
+    if start < 0:
+        return None
+    if start and properties[start - 1] != _VALUE_END:
+        return find_property(properties, name_with_end[:-1])  # the end of another name, or a value
+    start += len(name_with_end)
+    end = properties.find(b"\x02", start)
+    if end == start or end < 0:
+        return find_property(properties, name_with_end[:-1])
+    return properties[start:end]
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Whether a record gets a consume queue entry: all but PREPARED and ROLLBACK ones."""
+    return sys_flag & TRANSACTION_MASK in {0, TRANSACTION_COMMIT}

@@ -4,9 +4,8 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from downrange.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from downrange.store.commit_log import CommitLog
-from downrange.store.dispatch_entry import DispatchEntry, EntryReader
+from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.scanner import Damage, LogScanner, Scanned
@@ -16,7 +15,8 @@ _log = logging.getLogger(__name__)
 # again when their turn comes, so memory stays bounded.
 PENDING_MAX = 1 << 16
 
-ArrivalListener = Callable[[DispatchEntry], None]
+# Called with topic, queue id, queue offset, tag code, store time and property text.
+ArrivalListener = Callable[[str, int, int, int, int, bytes], None]
 
 
 class Dispatcher:
@@ -65,7 +65,7 @@ class Dispatcher:
         count = 0
         while pending and count < count_max:
             entry = pending[0]
-            if entry.physical_offset + entry.size > limit_offset:
+            if entry[3] + entry[4] > limit_offset:
                 return count
             self._dispatch(entry)
             pending.popleft()
@@ -80,7 +80,7 @@ class Dispatcher:
             scanned
         )
         topic = name.decode("utf-8", "replace")
-        return DispatchEntry(
+        return (
             self._queues.ensure(topic, queue_id),
             is_queued(sys_flag),
             queue_offset,
@@ -93,18 +93,17 @@ class Dispatcher:
         )
 
     def _dispatch(self, entry: DispatchEntry) -> None:
-        queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, _ = entry
+        queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text = entry
         # After a failure half-way the same entry comes again: what it has left behind is kept.
         if queued and queue_offset >= queue.max_offset:
             queue.put(physical_offset, size, tag_code)
-        index = self._index
-        if keys and index is not None and physical_offset > index.end_offset:
-            index.put(queue.topic, keys, physical_offset, stored_ms)
+        if keys and self._index is not None:
+            self._index.put(queue.topic, keys, physical_offset, stored_ms)
         self.offset = physical_offset + size
         self.store_timestamp = stored_ms
         if queued:
             for listener in self._listeners:
-                listener(entry)
+                listener(queue.topic, queue.queue_id, queue_offset, tag_code, stored_ms, text)
 
     def _reread(self, limit_offset: int, count_max: int) -> int:
         count = 0
@@ -117,12 +116,6 @@ class Dispatcher:
         if limit_offset >= self._log.max_offset:
             self._rereads = False
         return count
-
-
-def is_queued(sys_flag: int) -> bool:
-    """Whether a record gets a consume queue entry: all but PREPARED and ROLLBACK ones."""
-    transaction = sys_flag & TRANSACTION_MASK
-    return transaction in {0, TRANSACTION_COMMIT}
 
 
 def _report(damage: Damage, _offset: int) -> None:

@@ -24,6 +24,12 @@ SLOT = Struct(">i")
 ITEM = Struct(">iqii")
 RESERVE_BYTES = 1 << 20
 SECONDS_MAX = 0x7FFFFFFF
+_HEADER_BYTES = HEADER.size
+_ITEM_BYTES = ITEM.size
+_pack_header = HEADER.pack_into
+_pack_item = ITEM.pack_into
+_pack_slot = SLOT.pack_into
+_unpack_slot = SLOT.unpack_from
 
 
 class IndexFile:
@@ -96,37 +102,41 @@ class IndexFile:
         """Add a key; the caller has made sure that the file is not full."""
         buffer = self._map
         count = self.count
-        slot_position = HEADER.size + key_hash % self._slots * SLOT.size
-        (older,) = SLOT.unpack_from(buffer, slot_position)
+        slot_position = _HEADER_BYTES + key_hash % self._slots * 4
+        (older,) = _unpack_slot(buffer, slot_position)
         if not 0 < older < count:
             older = 0
             self.slots_used += 1
         seconds = 0
-        if self.begin_timestamp > 0:
-            seconds = min(max((store_timestamp - self.begin_timestamp) // 1000, 0), SECONDS_MAX)
-        position = self._items_start + count * ITEM.size
-        if position + ITEM.size > self._reserved:
-            self._reserve(position + ITEM.size)
-        ITEM.pack_into(buffer, position, key_hash, physical_offset, seconds, older)
+        begin_timestamp = self.begin_timestamp
+        if begin_timestamp > 0:
+            seconds = (store_timestamp - begin_timestamp) // 1000
+            if not 0 <= seconds <= SECONDS_MAX:
+                seconds = 0 if seconds < 0 else SECONDS_MAX
+        position = self._items_start + count * _ITEM_BYTES
+        if position + _ITEM_BYTES > self._reserved:
+            self._reserve(position + _ITEM_BYTES)
+        _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
         if count == 1:
             self.begin_offset = physical_offset
-            self.begin_timestamp = store_timestamp
-        self.count = count + 1
+            self.begin_timestamp = begin_timestamp = store_timestamp
+        count += 1
+        self.count = count
         self.end_offset = physical_offset
         self.end_timestamp = store_timestamp
-        HEADER.pack_into(
+        _pack_header(
             buffer,
             0,
-            self.begin_timestamp,
+            begin_timestamp,
             store_timestamp,
             self.begin_offset,
             physical_offset,
             self.slots_used,
-            count + 1,
+            count,
         )
         # The slot comes last: a process killed before it leaves an item that no chain reaches,
         # which recovery takes back, and never a chain that begins at nothing.
-        SLOT.pack_into(buffer, slot_position, count)
+        _pack_slot(buffer, slot_position, count - 1)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether a message between these times can be in this file."""

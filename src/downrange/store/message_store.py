@@ -47,7 +47,7 @@ class MessageStore:
         self.log = CommitLog(disk, settings)
         self.queues = QueueTable(disk, settings)
         self.index = KeyIndex(disk, clock, settings) if settings.index_enabled else None
-        entries = EntryReader(DelayLevels.parse(settings.delay_levels))
+        self._entries = entries = EntryReader(DelayLevels.parse(settings.delay_levels))
         self._dispatcher = Dispatcher(self.log, self.queues, self.index, entries)
         self._appender = Appender(self.log, self.queues, self._dispatcher, entries, clock, settings)
         self.repair = EntryRepair(self.log, entries)
@@ -240,7 +240,7 @@ class MessageStore:
             index_removed=index_removed,
             check_crc=self.settings.check_crc_on_recover,
         )
-        report = Recovery(self.log, self.queues, self.index, self._dispatcher).run(plan)
+        report = Recovery(self.log, self.queues, self.index, self._entries).run(plan)
         self._dispatcher.start_at(report.end_offset, report.store_timestamp)
         self._appender.store_timestamp = report.store_timestamp
         # What recovery read came from the page cache: it may not be on the disk yet.

@@ -3,7 +3,6 @@
 The bytes that come back are views of the mapped log, not copies; who sends them on decodes nothing.
 """
 
-import mmap
 import os
 from collections.abc import Callable
 from enum import Enum
@@ -118,8 +117,6 @@ class QueueReader:
         bytes_max: int,
         message_filter: MessageFilter | None,
     ) -> ReadResult:
-        log_end = self._log.max_offset
-        window = self._memory_window
         # A filter may look at more entries than are returned; without one there is no use in it.
         looked_at_max = max(count_max, 1)
         if message_filter is not None:
@@ -127,48 +124,86 @@ class QueueReader:
         entries = queue.entries(offset, looked_at_max)
         if not entries:
             return self._beyond_file(queue, offset)
+        oldest_in_memory = self._log.max_offset - self._memory_window
         limits = self._limits(count_max, bytes_max)
-        runs = _Runs(self._log)
+        views: list[memoryview] = []
+        place = _Place(memoryview(b""), 0, 0)
+        view, base, end = place
+        run_start = run_end = -1
         count = size_sum = filtered = physical_offset = 0
         next_offset = offset
-        was_removed = False
+        status = ReadStatus.NO_MATCHED_MESSAGE
         for physical_offset, size, tag_code in ENTRY.iter_unpack(entries):
-            if size_sum:
-                count_limit, bytes_limit = limits[log_end - physical_offset <= window]
-                if count >= count_limit or size_sum + size > bytes_limit:
-                    break
+            count_limit, bytes_limit = limits[physical_offset >= oldest_in_memory]
+            if size_sum and (count >= count_limit or size_sum + size > bytes_limit):
+                break
             next_offset += 1
-            if tag_code == HOLE_TAG:
+            if tag_code == HOLE_TAG or not (
+                message_filter is None or message_filter.matches_entry(tag_code)
+            ):
                 continue
-            if message_filter is not None and not message_filter.matches_entry(tag_code):
-                continue
-            if not runs.select(physical_offset, size):
-                size = self._select_repaired(runs, queue, next_offset - 1)  # noqa: PLW2901
-                if not size:
-                    was_removed = True
+            start = physical_offset - base
+            # The record says its own size first; an entry that disagrees is damaged.
+            if start < 0 or start + size > end or _unpack_size(view, start)[0] != size:
+                found = self._locate(queue, next_offset - 1, physical_offset, size)
+                if found is None:
+                    if not count:
+                        status = ReadStatus.MESSAGE_WAS_REMOVING
                     continue
-            if message_filter is not None and not message_filter.matches_record(runs.selected()):
+                if run_end > run_start:
+                    views.append(view[run_start:run_end])
+                run_start = run_end = -1
+                place, start, size = found  # noqa: PLW2901 - as the log says, not the entry
+                view, base, end = place
+            if message_filter is not None and not message_filter.matches_record(
+                view[start : start + size]
+            ):
                 filtered += 1
                 continue
-            runs.take()
+            # Records that stand end to end in the log become one view.
+            if start != run_end:
+                if run_end > run_start:
+                    views.append(view[run_start:run_end])
+                run_start = start
+            run_end = start + size
             count += 1
             size_sum += size
-        status = ReadStatus.NO_MATCHED_MESSAGE
         if count:
             status = ReadStatus.FOUND
-        elif was_removed:
-            status = ReadStatus.MESSAGE_WAS_REMOVING
+            views.append(view[run_start:run_end])
         return ReadResult(
             status,
-            runs.finish(),
+            views,
             count,
             size_sum,
             next_offset,
             queue.min_offset,
             queue.max_offset,
-            log_end - physical_offset > window,
+            physical_offset < oldest_in_memory,
             filtered,
         )
+
+    def _locate(
+        self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
+    ) -> tuple["_Place", int, int] | None:
+        """The file, position and size of an entry's record, the entry repaired if it is wrong."""
+        for attempt in range(2):
+            segment = self._log.chain.segment_at(physical_offset)
+            if segment is not None:
+                start = physical_offset - segment.base_offset
+                fits = 0 < size <= segment.write_position - start
+                if fits and _unpack_size(segment.map, start)[0] == size:
+                    place = _Place(
+                        memoryview(segment.map), segment.base_offset, segment.write_position
+                    )
+                    return place, start, size
+            if attempt or 0 <= physical_offset < self._log.min_offset:
+                return None  # nothing is wrong if retention has removed the record
+            repaired = self._repair(queue, queue_offset)
+            if repaired is None:
+                return None
+            physical_offset, size, _ = repaired
+        return None
 
     def _beyond_file(self, queue: ConsumeQueue, offset: int) -> ReadResult:
         """The file that should hold this offset is not there: go on with the next one."""
@@ -177,15 +212,6 @@ class QueueReader:
         return self._nothing(
             ReadStatus.OFFSET_FOUND_NULL, offset, next_file, queue.min_offset, queue.max_offset
         )
-
-    def _select_repaired(self, runs: "_Runs", queue: ConsumeQueue, queue_offset: int) -> int:
-        """Select the record of an entry that is wrong; its size, or 0 if the log has none."""
-        if 0 <= queue.entry(queue_offset)[0] < self._log.min_offset:
-            return 0  # nothing is wrong: retention has removed the record
-        repaired = self._repair(queue, queue_offset)
-        if repaired is None or not runs.select(repaired[0], repaired[1]):
-            return 0
-        return repaired[1]
 
     def _limits(self, count_max: int, bytes_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Most messages and bytes of a read, from the disk and from memory."""
@@ -202,74 +228,12 @@ class QueueReader:
         )
 
 
-class _Runs:
-    """Gathers records; those that stand end to end in the log become one view."""
+class _Place(NamedTuple):
+    """The file of the log that is being read."""
 
-    __slots__ = (
-        "_base",
-        "_end",
-        "_limit",
-        "_log",
-        "_map",
-        "_run_end",
-        "_run_start",
-        "_start",
-        "views",
-    )
-
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
-        self._map: mmap.mmap | None = None
-        self._base = 0
-        self._limit = 0
-        self._start = self._end = 0
-        self._run_start = self._run_end = 0
-        self.views: list[memoryview] = []
-
-    def select(self, physical_offset: int, size: int) -> bool:
-        """Look at a record; False if there is none of that size."""
-        start = physical_offset - self._base
-        end = start + size
-        if start < 0 or end > self._limit or self._map is None:
-            self._close_run()
-            segment = self._log.chain.segment_at(physical_offset)
-            if segment is None:
-                return False
-            self._map = segment.map
-            self._base = segment.base_offset
-            self._limit = segment.write_position
-            start = physical_offset - self._base
-            end = start + size
-            if end > self._limit:
-                return False
-        # The record says its own size first; an entry that disagrees is damaged.
-        if _unpack_size(self._map, start)[0] != size:
-            return False
-        self._start = start
-        self._end = end
-        return True
-
-    def selected(self) -> memoryview:
-        """The bytes of the record that was looked at last."""
-        assert self._map is not None
-        return memoryview(self._map)[self._start : self._end]
-
-    def take(self) -> None:
-        """Add the record that was looked at last."""
-        if self._start != self._run_end:
-            self._close_run()
-            self._run_start = self._start
-        self._run_end = self._end
-
-    def finish(self) -> list[memoryview]:
-        """The views of everything taken."""
-        self._close_run()
-        return self.views
-
-    def _close_run(self) -> None:
-        if self._map is not None and self._run_end > self._run_start:
-            self.views.append(memoryview(self._map)[self._run_start : self._run_end])
-        self._run_start = self._run_end = -1
+    view: memoryview
+    base_offset: int
+    end: int
 
 
 def physical_memory_bytes() -> int:

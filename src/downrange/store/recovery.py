@@ -9,13 +9,14 @@ is cut off. Damage in the middle is passed over, reported, and its queue entries
 import logging
 from dataclasses import dataclass, field
 
+from downrange.protocol.sys_flag import TRANSACTION_MASK
 from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ConsumeQueue
-from downrange.store.dispatcher import Dispatcher
+from downrange.store.dispatch_entry import EntryReader, is_queued
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
-from downrange.store.scanner import Damage, LogScanner
+from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import Segment
 
 _log = logging.getLogger(__name__)
@@ -55,12 +56,13 @@ class Recovery:
     """One run over the files of a store that nobody else uses."""
 
     def __init__(
-        self, log: CommitLog, queues: QueueTable, index: KeyIndex | None, dispatcher: Dispatcher
+        self, log: CommitLog, queues: QueueTable, index: KeyIndex | None, entries: EntryReader
     ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
-        self._dispatcher = dispatcher
+        self._entries = entries
+        self._queue_of: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._expected: dict[ConsumeQueue, int] = {}
         self._damaged: list[tuple[int, int]] = []  # physical offset, size
         self.report = RecoveryReport()
@@ -81,22 +83,24 @@ class Recovery:
             _log.error("damaged: %s", damage)
         return report
 
-    def _restore(
-        self, scanned: tuple[int, int, int, int, int, int, bytes, bytes], index_from: int
-    ) -> None:
-        entry = self._dispatcher.entry_of(scanned)
-        queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, _ = entry
-        if queued:
-            expected = self._expected.get(queue)
-            if expected is None:
-                expected = min(queue_offset, queue.first_at_or_behind(self.report.start_offset))
-            if queue_offset > expected and self._damaged and queue.chain.segments:
-                self._hole(queue, expected, queue_offset)
+    def _restore(self, scanned: Scanned, index_from: int) -> None:
+        physical_offset, size, queue_id, queue_offset, sys_flag, stored_ms, name, text = scanned
+        queue = self._queue_of.get((name, queue_id))
+        if queue is None:
+            queue = self._queues.ensure(name.decode("utf-8", "replace"), queue_id)
+            self._queue_of[name, queue_id] = queue
+            self._expected[queue] = queue.first_at_or_behind(self.report.start_offset)
+        if not sys_flag & TRANSACTION_MASK or is_queued(sys_flag):
+            if self._damaged and self._expected[queue] < queue_offset and queue.chain.segments:
+                self._hole(queue, self._expected[queue], queue_offset)
+            tag_code = self._entries.tag_code(queue.topic, text, stored_ms)
             if queue.restore(queue_offset, physical_offset, size, tag_code):
                 self.report.entries_restored += 1
             self._expected[queue] = queue_offset + 1
-        if keys and self._index is not None and physical_offset >= index_from:
-            self._index.put(queue.topic, keys, physical_offset, stored_ms)
+        if physical_offset >= index_from and self._index is not None:
+            keys = self._entries.keys(sys_flag, text)
+            if keys:
+                self._index.put(queue.topic, keys, physical_offset, stored_ms)
 
     def _note_damage(self, damage: Damage, physical_offset: int) -> None:
         self.report.damages.append(damage)

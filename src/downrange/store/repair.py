@@ -4,8 +4,7 @@ import logging
 
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES, ConsumeQueue
-from downrange.store.dispatch_entry import EntryReader
-from downrange.store.dispatcher import is_queued
+from downrange.store.dispatch_entry import EntryReader, is_queued
 from downrange.store.scanner import Damage, LogScanner
 
 _log = logging.getLogger(__name__)

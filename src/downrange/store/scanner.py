@@ -8,10 +8,12 @@ place as its physical offset: a pattern that nothing else has. If there is none,
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from struct import Struct
 from zlib import crc32
 
 from downrange.protocol.record import (
     BLANK,
+    BORN_HOST_V6,
     CRC_MASK,
     HEAD_V4,
     HEADS,
@@ -19,13 +21,16 @@ from downrange.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
+    STORE_HOST_V6,
 )
 from downrange.store.commit_log import CommitLog
 from downrange.store.segment import Segment
 
 _MAGICS = tuple(BLANK.pack(0, magic)[4:] for magic in (MAGIC_V1, MAGIC_V2))
 _HEAD_V4_BYTES = HEAD_V4.size
-_unpack_head_v4 = HEAD_V4.unpack_from
+_V6_BITS = BORN_HOST_V6 | STORE_HOST_V6
+# The head with IPv4 hosts, without the fields that nobody asks for here.
+_unpack_usual = Struct(">iiIi4xqqi8x8xq8x12xi").unpack_from
 
 # physical offset, size, queue id, queue offset, system flag, store time, topic, properties
 Scanned = tuple[int, int, int, int, int, int, bytes, bytes]
@@ -61,9 +66,7 @@ class LogScanner:
         for segment in self._log.chain.segments_from(start):
             limit = segment.size if end is None else min(segment.size, end - segment.base_offset)
             position = max(start - segment.base_offset, 0)
-            for record in self._scan_segment(segment, position, limit):
-                self.end_offset = record[0] + record[1]
-                yield record
+            yield from self._scan_segment(segment, position, limit)
 
     def _scan_segment(self, segment: Segment, position: int, limit: int) -> Iterator[Scanned]:
         check_crc = self._check_crc
@@ -84,8 +87,9 @@ class LogScanner:
                 if damaged_from >= 0:
                     self._report(segment, damaged_from, position, reason)
                     damaged_from = -1
-                yield record
                 position += record[1]
+                self.end_offset = segment.base_offset + position
+                yield record
         if damaged_from >= 0 and self._goes_on_behind(segment):
             self._report(segment, damaged_from, min(position, limit), reason)
 
@@ -112,13 +116,18 @@ def _usual(
     Says the same as `_check`, which takes all forms, in a third of the time.
     """
     buffer = segment.map
-    head = _unpack_head_v4(buffer, position)
-    sys_flag = head[7]
-    if head[1] != MAGIC_V1 or sys_flag & 0x30 or head[6] != segment.base_offset + position:
+    size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, stored_ms, body_bytes = (
+        _unpack_usual(buffer, position)
+    )
+    if (
+        magic != MAGIC_V1
+        or sys_flag & _V6_BITS
+        or physical_offset != segment.base_offset + position
+    ):
         return None
-    end = position + head[0]
+    end = position + size
     body_start = position + _HEAD_V4_BYTES
-    body_end = body_start + head[14]
+    body_end = body_start + body_bytes
     if not body_start <= body_end < end <= limit:
         return None
     topic_end = body_end + 1 + buffer[body_end]
@@ -127,15 +136,15 @@ def _usual(
         return None
     if properties_start + (buffer[topic_end] << 8) + buffer[topic_end + 1] != end:
         return None
-    if check_crc and head[14] and crc32(view[body_start:body_end]) & CRC_MASK != head[2]:
+    if check_crc and body_bytes and crc32(view[body_start:body_end]) & CRC_MASK != crc:
         return None
     return (
-        head[6],
-        head[0],
-        head[3],
-        head[5],
+        physical_offset,
+        size,
+        queue_id,
+        queue_offset,
         sys_flag,
-        head[10],
+        stored_ms,
         buffer[body_end + 1 : topic_end],
         buffer[properties_start:end],
     )

@@ -79,22 +79,6 @@ class Segment:
         self.map[start:end] = data
         self.write_position = end
 
-    def append_head_last(self, head: bytes, rest: bytes) -> None:
-        """Write `head` followed by `rest`, the head's bytes last.
-
-        A process that is killed in between leaves zeros where the length would stand, so that the
-        next start sees the end of the log and not half a record.
-        """
-        start = self.write_position
-        middle = start + len(head)
-        end = middle + len(rest)
-        if end > self.reserved:
-            self.reserve(end)
-        buffer = self.map
-        buffer[middle:end] = rest
-        buffer[start:middle] = head
-        self.write_position = end
-
     def reserve(self, end: int) -> None:
         """Make sure that the disk has blocks for everything below `end`; `OSError` if not."""
         if end <= self.reserved:

@@ -12,6 +12,10 @@ class ManualClock:
         """The wall time a test has set."""
         return self._wall_ms
 
+    def wall_ns(self) -> int:
+        """The wall time a test has set, in nanoseconds."""
+        return self._wall_ms * 1_000_000
+
     def monotonic_s(self) -> float:
         """The seconds a test has let pass."""
         return self._monotonic_s
