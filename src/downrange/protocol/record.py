@@ -31,6 +31,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
+from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MAGIC_V2 = 0xDAA320AB - (1 << 32)
@@ -38,19 +39,15 @@ MAGIC_BLANK = 0xCBD43194 - (1 << 32)
 CRC_MASK = 0x7FFFFFFF
 TOPIC_BYTES_MAX_V1 = 127  # the length is a signed byte in Java
 TOPIC_BYTES_MAX_V2 = 32_767
-PROPERTIES_BYTES_MAX = 32_767
 
 BLANK = Struct(">ii")  # size and magic of the filler at the end of a log file
 PHYSICAL_OFFSET_POSITION = 28
 STORE_TIME_POSITION_V4 = 56  # 12 bytes later when the born host is IPv6
 HOST_V6_SHIFT = 12
-BORN_HOST_V6 = 1 << 4
-STORE_HOST_V6 = 1 << 5
 
 # By bits 4 and 5 of the system flag: which of born host and store host is IPv6.
 HEADS = tuple(
-    Struct(f">iiiiiqqiq{born}sq{store}siqi")
-    for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
+    Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )
 HEAD_V4 = HEADS[0]
 _LENGTH_1 = Struct(">B")
@@ -140,70 +137,50 @@ def decode_record(data: bytes | memoryview, start: int = 0, *, check_crc: bool =
     if available < RECORD_BYTES_MIN:
         raise RemoteProtocolError(f"{available} bytes at {start} are too few for a record")
     # The four layouts agree up to the system flag, which says which one it is.
-    sys_flag = HEAD_V4.unpack_from(view, start)[7]
-    head = HEADS[(sys_flag >> 4) & 3]
+    head = HEADS[(HEAD_V4.unpack_from(view, start)[7] >> 4) & 3]
     if available < head.size:
         raise RemoteProtocolError(f"{available} bytes at {start} are too few for a record's head")
-    (
-        size,
-        magic,
-        crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        _,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        body_length,
-    ) = head.unpack_from(view, start)
+    fields = head.unpack_from(view, start)
+    size, magic, crc = fields[:3]
     if magic not in {MAGIC_V1, MAGIC_V2}:
         raise RemoteProtocolError(f"no record at {start}: magic {magic & 0xFFFFFFFF:#010x}")
     if not head.size <= size <= available:
         raise RemoteProtocolError(f"record at {start} claims {size} of {available} bytes")
-    end = start + size
-    body_start = start + head.size
-    topic_start = body_start + body_length
-    length_bytes = 1 if magic == MAGIC_V1 else 2
-    if body_length < 0 or topic_start + length_bytes > end:
-        raise RemoteProtocolError(f"record at {start} claims a body of {body_length} bytes")
-    topic_length = int.from_bytes(view[topic_start : topic_start + length_bytes], "big")
-    topic_start += length_bytes
-    properties_start = topic_start + topic_length + 2
-    if properties_start > end:
-        raise RemoteProtocolError(f"record at {start} claims a topic of {topic_length} bytes")
-    properties_length = int.from_bytes(view[properties_start - 2 : properties_start], "big")
-    if properties_start + properties_length != end:
+    body, topic, properties = _parts(
+        view[start : start + size], head.size, fields[14], magic, start
+    )
+    if check_crc and body and crc32(body) & CRC_MASK != crc:
         raise RemoteProtocolError(
-            f"record at {start}: size {size} is not the sum of its parts "
-            f"(body {body_length}, topic {topic_length}, properties {properties_length})"
-        )
-    body = view[body_start : body_start + body_length]
-    if check_crc and body_length and crc32(body) & CRC_MASK != crc:
-        raise RemoteProtocolError(
-            f"body of the record at {start} (physical offset {physical_offset}) is damaged: "
+            f"body of the record at {start} (physical offset {fields[6]}) is damaged: "
             f"its checksum is {crc32(body) & CRC_MASK:#010x}, not {crc:#010x}"
         )
-    return Record(
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        bytes(body),
-        bytes(view[topic_start : topic_start + topic_length]),
-        bytes(view[properties_start:end]),
-        magic,
+    # From queue id to prepared offset the record's fields have the order of the head's.
+    return Record._make((*fields[3:14], body, topic, properties, magic))
+
+
+def _parts(
+    record: memoryview, body_start: int, body_length: int, magic: int, start: int
+) -> tuple[bytes, bytes, bytes]:
+    """Body, topic and properties of a record's bytes, whose lengths must add up to its size."""
+    length_bytes = 1 if magic == MAGIC_V1 else 2
+    body_end = body_start + body_length
+    topic_start = body_end + length_bytes
+    if body_length < 0 or topic_start > len(record):
+        raise RemoteProtocolError(f"record at {start} claims a body of {body_length} bytes")
+    topic_length = int.from_bytes(record[body_end:topic_start], "big")
+    topic_end = topic_start + topic_length
+    if topic_end + 2 > len(record):
+        raise RemoteProtocolError(f"record at {start} claims a topic of {topic_length} bytes")
+    properties_length = int.from_bytes(record[topic_end : topic_end + 2], "big")
+    if topic_end + 2 + properties_length != len(record):
+        raise RemoteProtocolError(
+            f"record at {start}: size {len(record)} is not the sum of its parts "
+            f"(body {body_length}, topic {topic_length}, properties {properties_length})"
+        )
+    return (
+        bytes(record[body_start:body_end]),
+        bytes(record[topic_start:topic_end]),
+        bytes(record[topic_end + 2 :]),
     )
 
 

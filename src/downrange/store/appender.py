@@ -7,16 +7,15 @@ message, and raises only for what is not taken; then nothing of the message is i
 from typing import NamedTuple
 from zlib import crc32
 
+from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 from downrange.protocol.record import (
     CRC_MASK,
     HEADS,
-    PROPERTIES_BYTES_MAX,
-    STORE_HOST_V6,
     TOPIC_BYTES_MAX_V1,
     tail,
     topic_field,
 )
-from downrange.protocol.sys_flag import TRANSACTION_MASK
+from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
 from downrange.runtime.clock import Clock
 from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
 from downrange.store.dispatch_entry import EntryReader, is_queued

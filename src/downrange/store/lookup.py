@@ -8,12 +8,12 @@ from typing import NamedTuple
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.properties import find_property, split_key_bytes
 from downrange.protocol.record import (
-    BORN_HOST_V6,
     HOST_V6_SHIFT,
     STORE_TIME_POSITION_V4,
     Record,
     decode_record,
 )
+from downrange.protocol.sys_flag import BORN_HOST_V6
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import HOLE_TAG, ConsumeQueue
 from downrange.store.key_index import KeyIndex

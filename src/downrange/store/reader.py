@@ -117,11 +117,7 @@ class QueueReader:
         bytes_max: int,
         message_filter: MessageFilter | None,
     ) -> ReadResult:
-        # A filter may look at more entries than are returned; without one there is no use in it.
-        looked_at_max = max(count_max, 1)
-        if message_filter is not None:
-            looked_at_max = max(self._settings.filter_bytes_max // ENTRY_BYTES, looked_at_max)
-        entries = queue.entries(offset, looked_at_max)
+        entries = self._entries(queue, offset, count_max, is_filtered=message_filter is not None)
         if not entries:
             return self._beyond_file(queue, offset)
         oldest_in_memory = self._log.max_offset - self._memory_window
@@ -204,6 +200,15 @@ class QueueReader:
                 return None
             physical_offset, size, _ = repaired
         return None
+
+    def _entries(
+        self, queue: ConsumeQueue, offset: int, count_max: int, *, is_filtered: bool
+    ) -> bytes:
+        """The entries to look at; a filter may look at more than are returned."""
+        looked_at_max = max(count_max, 1)
+        if is_filtered:
+            looked_at_max = max(self._settings.filter_bytes_max // ENTRY_BYTES, looked_at_max)
+        return queue.entries(offset, looked_at_max)
 
     def _beyond_file(self, queue: ConsumeQueue, offset: int) -> ReadResult:
         """The file that should hold this offset is not there: go on with the next one."""

@@ -13,7 +13,6 @@ from zlib import crc32
 
 from downrange.protocol.record import (
     BLANK,
-    BORN_HOST_V6,
     CRC_MASK,
     HEAD_V4,
     HEADS,
@@ -21,8 +20,8 @@ from downrange.protocol.record import (
     MAGIC_V1,
     MAGIC_V2,
     RECORD_BYTES_MIN,
-    STORE_HOST_V6,
 )
+from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from downrange.store.commit_log import CommitLog
 from downrange.store.segment import Segment
 

@@ -1,0 +1,102 @@
+"""The body of a batch send: messages without topic and host, one after the other.
+
+    total size         4   of this message, this field included; not checked, as in Java
+    magic              4   0 when written, not looked at
+    body CRC           4   0 when written, not looked at
+    flag               4
+    body length        4
+    body               n
+    properties length  2
+    properties         n
+
+A broker makes a full record of each. For topics of the queue type BatchCQ it stores the whole body
+as one record (an inner batch), which the client unwraps; message i has the queue offset of the
+record + i.
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct, error
+
+from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
+from downrange.protocol.properties import PROPERTIES_BYTES_MAX
+
+# flag, body, properties
+BatchMessage = tuple[int, bytes, bytes]
+
+_HEAD = Struct(">iiiii")
+_READ_HEAD = Struct(">12xii")
+_LENGTH = Struct(">h")
+MESSAGE_BYTES_MIN = _HEAD.size + _LENGTH.size
+# As many of the smallest messages as fit into 4 MiB, the largest body a broker takes by default.
+MESSAGES_MAX = 4 * 1024 * 1024 // MESSAGE_BYTES_MIN
+
+
+def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
+    """The batch body of (flag, body, properties) of each message."""
+    parts: list[bytes] = []
+    for flag, body, properties in messages:
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise LocalProtocolError(
+                f"properties take {len(properties)} bytes, {PROPERTIES_BYTES_MAX} are possible"
+            )
+        size = MESSAGE_BYTES_MIN + len(body) + len(properties)
+        try:
+            head = _HEAD.pack(size, 0, 0, flag, len(body))
+        except error as cause:
+            raise LocalProtocolError(f"flag {flag} or size {size} is over 32 bits") from cause
+        parts += (head, body, _LENGTH.pack(len(properties)), properties)
+    return b"".join(parts)
+
+
+def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchMessage]:
+    """(flag, body, properties) of each message; `RemoteProtocolError` if the lengths do not fit."""
+    messages: list[BatchMessage] = []
+    start = 0
+    end = len(data)
+    read_head = _READ_HEAD.unpack_from
+    read_length = _LENGTH.unpack_from
+    try:
+        while start < end:
+            flag, body_length = read_head(data, start)
+            body_start = start + 20
+            body_end = body_start + body_length
+            (properties_length,) = read_length(data, body_end)
+            properties_start = body_end + 2
+            start = properties_start + properties_length
+            if body_length < 0 or properties_length < 0 or start > end:
+                raise _misfit(len(messages), body_length, properties_length)
+            messages.append((flag, data[body_start:body_end], data[properties_start:start]))
+            if len(messages) > messages_max:
+                raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
+    except error:
+        raise RemoteProtocolError(
+            f"batch of {end} bytes ends within message {len(messages)}, which starts at {start}"
+        ) from None
+    return messages
+
+
+def count_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> int:
+    """How many messages a body has by their total sizes, which is how an inner batch is counted."""
+    count = 0
+    start = 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + 4], "big", signed=True)
+        start += size
+        count += 1
+        if size < MESSAGE_BYTES_MIN or start > len(data):
+            raise RemoteProtocolError(f"message {count - 1} of a batch claims {size} bytes")
+        if count > messages_max:
+            raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
+    return count
+
+
+def unwrap_inner_batch(data: bytes, base_offset: int) -> Iterator[tuple[int, BatchMessage]]:
+    """Queue offset and content of each message of a record that holds an inner batch."""
+    return enumerate(decode_batch(data), start=base_offset)
+
+
+def _misfit(index: int, body_length: int, properties_length: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"message {index} of a batch claims a body of {body_length} and properties of "
+        f"{properties_length} bytes, which does not fit"
+    )

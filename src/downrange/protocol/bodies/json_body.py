@@ -1,0 +1,68 @@
+"""Typed bodies from JSON text and back.
+
+A body class names its members as Java does (camel case) and may declare them in any order: they
+are written alphabetically. What a peer leaves out gets the default of the class; what no body of
+its kind can do without has none, and then its absence is the peer's fault.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from downrange.protocol.errors import RemoteProtocolError
+from downrange.protocol.json_text import write_json
+from downrange.protocol.loose_json import DEPTH_MAX, JsonKey, JsonValue, read_json
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What all bodies share; a subclass repeats `frozen=True, kw_only=True`."""
+
+
+B = TypeVar("B")
+
+
+def decode_body(body_type: type[B], data: bytes | None) -> B:
+    """Read a body; members may be unknown, null, or numbers written as text."""
+    if not data:
+        raise RemoteProtocolError(f"{_name(body_type)}: the body is missing")
+    return convert_body(body_type, read_json(data))
+
+
+def convert_body(body_type: type[B], value: JsonValue) -> B:
+    """Give JSON that was already read its type."""
+    try:
+        return _convert(body_type, value)
+    except msgspec.ValidationError:
+        pass
+    # Java leaves a member that is null as it was, which is as if it were missing.
+    try:
+        return _convert(body_type, _without_nulls(value, 0))
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"{_name(body_type)}: {error}") from None
+
+
+def encode_body(body: Body, *, strict: bool = False) -> bytes:
+    """Write a body as fastjson does, or as strict JSON for a peer that asks for it."""
+    return write_json(body, strict=strict)
+
+
+def _convert(body_type: type[B], value: JsonValue) -> B:
+    return msgspec.convert(value, body_type, strict=False, str_keys=True)
+
+
+def _without_nulls(value: JsonValue, depth: int) -> JsonValue:
+    if depth > DEPTH_MAX:
+        raise RemoteProtocolError("JSON is nested too deeply")
+    if isinstance(value, dict):
+        members: dict[JsonKey, JsonValue] = {}
+        for name, member in value.items():
+            if member is not None:
+                members[name] = _without_nulls(member, depth + 1)
+        return members
+    if isinstance(value, list):
+        return [_without_nulls(item, depth + 1) for item in value if item is not None]
+    return value
+
+
+def _name(body_type: type[B]) -> str:
+    return getattr(body_type, "__name__", str(body_type))
