@@ -29,6 +29,7 @@ JsonScalar: TypeAlias = "bool | int | float | str | None"
 JsonKey: TypeAlias = "str | ObjectKey"
 JsonValue: TypeAlias = "JsonScalar | list[JsonValue] | dict[JsonKey, JsonValue]"
 
+_BLANK: Final = frozenset(" \t\r\n\f\b\ufeff")
 _BLANKS: Final = re.compile(r"[ \t\r\n\f\b\ufeff]*")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -88,7 +89,7 @@ _STRICT: Final = msgspec.json.Decoder()
 
 
 class _LooseReader:
-    """A cursor over the text; each method starts at its own first character and ends behind it."""
+    """A cursor over the text; a method starts at its own first character and ends behind it."""
 
     __slots__ = ("_position", "_text")
 
@@ -121,13 +122,14 @@ class _LooseReader:
     def _object(self, depth: int) -> dict[JsonKey, JsonValue]:
         self._enter(depth)
         members: dict[JsonKey, JsonValue] = {}
-        while self._peek() != "}":
-            key = self._key(depth)
+        while (first := self._peek()) != "}":
+            key = self._key(first, depth)
             self._expect(":")
             members[key] = self._value(depth)
-            if self._peek() == ",":
+            after = self._peek()
+            if after == ",":
                 self._position += 1
-            elif self._peek() != "}":
+            elif after != "}":
                 raise self._error("expected ',' or '}'")
         self._position += 1
         return members
@@ -137,9 +139,10 @@ class _LooseReader:
         items: list[JsonValue] = []
         while self._peek() != "]":
             items.append(self._value(depth))
-            if self._peek() == ",":
+            after = self._peek()
+            if after == ",":
                 self._position += 1
-            elif self._peek() != "]":
+            elif after != "]":
                 raise self._error("expected ',' or ']'")
         self._position += 1
         return items
@@ -149,8 +152,7 @@ class _LooseReader:
             raise self._error("nested too deeply")
         self._position += 1
 
-    def _key(self, depth: int) -> JsonKey:
-        first = self._peek()
+    def _key(self, first: str, depth: int) -> JsonKey:
         if first in _PLAIN_TEXT:
             return self._string(first)
         if first == "{":
@@ -168,29 +170,33 @@ class _LooseReader:
         return ObjectKey(plain)
 
     def _string(self, quote: str) -> str:
-        self._position += 1
+        pattern = _PLAIN_TEXT[quote]
         parts: list[str] = []
         while True:
-            plain = _PLAIN_TEXT[quote].match(self._text, self._position)
+            plain = pattern.match(self._text, self._position + 1)
             assert plain is not None  # the pattern also matches nothing at all
-            self._position = plain.end()
-            parts.append(plain.group())
-            if self._position == len(self._text):
+            end = plain.end()
+            if end == len(self._text):
                 raise self._error("text that is not closed")
-            self._position += 1
-            if self._text[self._position - 1] == quote:
+            if self._text[end] == quote:
+                self._position = end + 1
+                if not parts:
+                    return plain.group()
+                parts.append(plain.group())
                 return _paired("".join(parts))
+            self._position = end + 1
+            parts.append(plain.group())
             parts.append(self._escape())
 
     def _escape(self) -> str:
+        """Read what follows a backslash; ends on its last character, not behind it."""
         letter = self._text[self._position : self._position + 1]
-        self._position += 1
         if letter in _ESCAPES:
             return _ESCAPES[letter]
-        digits = _HEX[letter].match(self._text, self._position) if letter in _HEX else None
+        digits = _HEX[letter].match(self._text, self._position + 1) if letter in _HEX else None
         if digits is None:
             raise self._error(f"bad escape \\{letter}")
-        self._position = digits.end()
+        self._position = digits.end() - 1
         return chr(int(digits.group(), 16))
 
     def _number(self) -> int | float:
@@ -222,6 +228,9 @@ class _LooseReader:
 
     def _peek(self) -> str:
         """Skip blanks and look at the next character; empty at the end of the text."""
+        character = self._text[self._position : self._position + 1]
+        if character not in _BLANK:
+            return character
         blanks = _BLANKS.match(self._text, self._position)
         assert blanks is not None  # the pattern also matches nothing at all
         self._position = blanks.end()

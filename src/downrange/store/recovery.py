@@ -72,10 +72,14 @@ class Recovery:
         report = self.report
         report.start_offset = plan.start_offset
         scanner = LogScanner(self._log, self._note_damage, check_crc=plan.check_crc)
+        restore, index_from = self._restore, plan.index_from
+        scanned: Scanned | None = None
+        count = 0
         for scanned in scanner.scan(plan.start_offset):
-            report.record_count += 1
-            report.store_timestamp = scanned[5]
-            self._restore(scanned, plan.index_from)
+            restore(scanned, index_from)
+            count += 1
+        report.record_count = count
+        report.store_timestamp = scanned[5] if scanned is not None else 0
         report.end_offset = scanner.end_offset
         self._hole_tails()
         self._cut(report.end_offset)

@@ -139,7 +139,8 @@ JAVA_TEXTS: list[tuple[Body, bytes]] = [
     (ConsumerList(consumer_id_list=("a", "b")), b'{"consumerIdList":["a","b"]}'),
     (
         LockRequest(consumer_group="g", client_id="c", mq_set=(QUEUE,)),
-        b'{"clientId":"c","consumerGroup":"g","mqSet":[' + QUEUE_TEXT + b'],"onlyThisBroker":false}',
+        b'{"clientId":"c","consumerGroup":"g","mqSet":[' + QUEUE_TEXT + b"],"
+        b'"onlyThisBroker":false}',
     ),
     (LockResponse(locked=(QUEUE,)), b'{"lockOKMQSet":[' + QUEUE_TEXT + b"]}"),
     (

@@ -1,0 +1,1 @@
+"""Does a message match a subscription? Tags and SQL92."""

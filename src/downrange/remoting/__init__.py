@@ -1,0 +1,1 @@
+"""Frames over a connection: requests and replies in both directions, each with a deadline."""

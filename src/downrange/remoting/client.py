@@ -1,0 +1,74 @@
+"""Connections to peers by address: made when first needed, made again when lost."""
+
+import asyncio
+from collections.abc import Mapping
+
+from downrange.protocol.command import Command
+from downrange.protocol.hosts import parse_address
+from downrange.remoting.connection import Connection, Handler
+from downrange.remoting.errors import ConnectError
+from downrange.remoting.network import Network
+
+CONNECT_TIMEOUT_S = 3.0
+
+
+class RemotingClient:
+    """Calls peers; serves what they ask on the same connections."""
+
+    def __init__(
+        self,
+        network: Network,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._network = network
+        self._handlers = handlers or {}
+        self._connect_timeout_s = connect_timeout_s
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Lock] = {}
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout_s: float,
+    ) -> Command:
+        """Send a request and wait for its answer; connecting counts against the time."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        connection = await self.connect(address, timeout_s)
+        left_s = max(deadline_s - loop.time(), 0.0)
+        return await connection.call(code, ext_fields, body, timeout_s=left_s)
+
+    async def connect(self, address: str, timeout_s: float | None = None) -> Connection:
+        """The connection to a peer; `ConnectError` says which peer and why not."""
+        lock = self._connecting.setdefault(address, asyncio.Lock())
+        async with lock:
+            connection = self._connections.get(address)
+            if connection is not None and not connection.is_closed:
+                return connection
+            limit_s = min(self._connect_timeout_s, timeout_s or self._connect_timeout_s)
+            connection = Connection(self._handlers)
+            host, port = parse_address(address)
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._network.connect(host, port, lambda: connection)
+            except TimeoutError:
+                raise ConnectError(
+                    f"{address} did not accept a connection in {limit_s} s"
+                ) from None
+            except OSError as error:
+                raise ConnectError(f"cannot connect to {address}: {error}") from error
+            self._connections[address] = connection
+            return connection
+
+    def close(self, address: str | None = None) -> None:
+        """Close the connection to one peer, or to all."""
+        for name in [address] if address is not None else list(self._connections):
+            connection = self._connections.pop(name, None)
+            if connection is not None:
+                connection.close()

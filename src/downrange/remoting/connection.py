@@ -1,0 +1,255 @@
+"""One connection, both directions: cuts frames, answers requests, pairs replies.
+
+All frames of one read are answered with one write. A handler returns its answer directly; only one
+that has to wait returns a coroutine, which gets a task of its own.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+from downrange.protocol.command import Command, request, response
+from downrange.protocol.command_codec import decode_command, encode_command
+from downrange.protocol.errors import ProtocolError, RemoteProtocolError
+from downrange.protocol.frame import FRAME_BYTES_MAX, FrameDecoder
+from downrange.protocol.hosts import format_address
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.errors import (
+    ConnectionLostError,
+    Refused,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
+
+_log = logging.getLogger(__name__)
+
+WRITE_BUFFER_BYTES_MAX = 8 * 1024 * 1024  # beyond it a reader is slow, and pulls wait
+CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
+WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
+
+# What a handler gives: a command, bytes that are a whole frame, the parts of one, nothing (one-way,
+# or answered later with `Connection.reply`), or a coroutine that gives one of these.
+Answer = Command | bytes | list[bytes | memoryview] | None
+Handler = Callable[[Command, "Connection"], Answer | Coroutine[None, None, Answer]]
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of a transport. Lives on the event loop and belongs to it.
+
+    `is_writable` is False while the peer does not read what was written. `on_open` and `on_close`
+    are called once each.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        on_open: Callable[["Connection"], None] | None = None,
+        on_close: Callable[["Connection"], None] | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self._handlers = handlers
+        self._on_open = on_open
+        self._on_close = on_close
+        self._decoder = FrameDecoder(frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._opaques = itertools.count(1)
+        self._calls: dict[int, asyncio.Future[Command]] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.is_writable = True
+        self.is_closed = False
+        self.last_read_s = 0.0
+        self.host = b""
+        self.address = "?"
+
+    # --- what the transport calls ----------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        name = transport.get_extra_info("peername")
+        if name:
+            self.address = format_address(str(name[0]), int(name[1]))
+        self.last_read_s = self._loop.time()
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every whole frame that has arrived, with one write."""
+        self.last_read_s = self._loop.time()
+        decoder = self._decoder
+        decoder.feed(data)
+        out: list[bytes | memoryview] = []
+        try:
+            while (frame := decoder.next_frame()) is not None:
+                command = decode_command(frame)
+                if command.is_response:
+                    self._take_reply(command)
+                else:
+                    self._serve(command, out)
+        except RemoteProtocolError as error:
+            _log.warning("closing %s, which sent nonsense: %s", self.address, error)
+            self._write(out)
+            self.close()
+            return
+        self._write(out)
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self.is_writable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
+        """Tell everybody who waits."""
+        self.is_closed = True
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(ConnectionLostError(f"{self.address} closed the connection"))
+        self._calls.clear()
+        for task in self._waiting:
+            task.cancel()
+        if self._on_close is not None:
+            self._on_close(self)
+
+    # --- what the rest of the program calls ------------------------------------------------
+
+    async def call(
+        self,
+        code: int,
+        ext_fields: dict[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        timeout_s: float,
+    ) -> Command:
+        """Send a request and wait for its answer."""
+        if self.is_closed:
+            raise ConnectionLostError(f"{self.address} is not connected")
+        if len(self._calls) >= CALLS_MAX:
+            raise TooManyRequestsError(
+                f"{CALLS_MAX} requests to {self.address} wait for an answer already"
+            )
+        opaque = next(self._opaques) & 0x7FFFFFFF
+        future: asyncio.Future[Command] = self._loop.create_future()
+        self._calls[opaque] = future
+        timer = self._loop.call_later(timeout_s, self._expire, opaque, code, timeout_s)
+        try:
+            self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body))
+            return await future
+        finally:
+            timer.cancel()
+            self._calls.pop(opaque, None)
+
+    def send_one_way(
+        self, code: int, ext_fields: dict[str, str] | None = None, body: bytes | None = None
+    ) -> None:
+        """Send a request that nobody answers."""
+        opaque = next(self._opaques) & 0x7FFFFFFF
+        self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body, one_way=True))
+
+    def send(self, command: Command) -> None:
+        """Write a command; nothing happens if the connection is gone."""
+        self._write([encode_command(command)])
+
+    def reply(self, answer: Answer) -> None:
+        """Write the answer of a handler that had none at once."""
+        if answer is not None:
+            out: list[bytes | memoryview] = []
+            _add(answer, out)
+            self._write(out)
+
+    def close(self) -> None:
+        """Write what is there and close."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- inside ----------------------------------------------------------------------------
+
+    def _serve(self, command: Command, out: list[bytes | memoryview]) -> None:
+        handler = self._handlers.get(command.code)
+        answer: Answer | Coroutine[None, None, Answer]
+        if handler is None:
+            answer = response(
+                command,
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                remark=f" request type {command.code} not supported",
+            )
+        else:
+            try:
+                answer = handler(command, self)
+            except Exception as error:  # noqa: BLE001 - one bad request must not end the others
+                answer = _answer_to(error, command)
+        if isinstance(answer, Coroutine):
+            self._wait_for(command, answer)
+        elif answer is not None and not command.is_one_way:
+            _add(answer, out)
+
+    def _wait_for(self, command: Command, coroutine: Coroutine[None, None, Answer]) -> None:
+        if len(self._waiting) >= WAITING_REQUESTS_MAX:
+            coroutine.close()
+            remark = f"[OVERLOAD]{WAITING_REQUESTS_MAX} requests of this connection wait already"
+            self.reply(response(command, ResponseCode.SYSTEM_BUSY, remark=remark))
+            return
+        task = self._loop.create_task(self._finish(command, coroutine), name=f"code {command.code}")
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _finish(self, command: Command, coroutine: Coroutine[None, None, Answer]) -> None:
+        try:
+            answer = await coroutine
+        except Exception as error:  # noqa: BLE001 - as in `_serve`
+            answer = _answer_to(error, command)
+        if not command.is_one_way:
+            self.reply(answer)
+
+    def _take_reply(self, command: Command) -> None:
+        future = self._calls.get(command.opaque)
+        if future is not None and not future.done():
+            future.set_result(command)
+
+    def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
+        future = self._calls.get(opaque)
+        if future is not None and not future.done():
+            future.set_exception(
+                RequestTimeoutError(f"{self.address} did not answer code {code} in {timeout_s} s")
+            )
+
+    def _write(self, out: Iterable[bytes | memoryview]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        parts = list(out)
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif parts:
+            transport.write(b"".join(parts))
+
+
+def _add(answer: Answer, out: list[bytes | memoryview]) -> None:
+    if isinstance(answer, bytes):
+        out.append(answer)
+    elif isinstance(answer, list):
+        out.extend(answer)
+    elif answer is not None:
+        out.append(encode_command(answer))
+
+
+def _answer_to(error: Exception, command: Command) -> Command:
+    """What a failed handler tells the peer."""
+    if isinstance(error, Refused):
+        return response(command, error.code, remark=error.remark)
+    if isinstance(error, ProtocolError):
+        return response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
+    _log.error("request code %d failed", command.code, exc_info=error)
+    return response(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

@@ -1,0 +1,85 @@
+"""Accepts connections on one or more doors and keeps an eye on them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from downrange.remoting.connection import Connection, Handler
+from downrange.remoting.network import Listener, Network
+from downrange.runtime.service import Supervisor
+
+_log = logging.getLogger(__name__)
+
+IDLE_S_MAX = 120.0
+IDLE_SWEEP_S = 10.0
+
+
+class RemotingServer:
+    """Serves requests by code; owned by the process that built it.
+
+    `on_close` hears of every connection that went away, at once.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        supervisor: Supervisor,
+        handlers: Mapping[int, Handler],
+        *,
+        on_close: Callable[[Connection], None] | None = None,
+        idle_s_max: float = IDLE_S_MAX,
+    ) -> None:
+        self._network = network
+        self._supervisor = supervisor
+        self._handlers = handlers
+        self._on_close = on_close
+        self._idle_s_max = idle_s_max
+        self._listeners: list[Listener] = []
+        self._connections: set[Connection] = set()
+        self._all_gone = asyncio.Event()
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """Who is connected."""
+        return frozenset(self._connections)
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Open a door; returns the address it really has."""
+        listener = await self._network.listen(host, port, self._new_connection)
+        if not self._listeners:
+            self._supervisor.every("close idle connections", IDLE_SWEEP_S, self._close_idle)
+        self._listeners.append(listener)
+        return listener.address
+
+    async def stop(self, timeout_s: float = 3.0) -> None:
+        """Close the doors, then the connections once what was written has gone out."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self._connections):
+            connection.close()
+        if self._connections:
+            self._all_gone.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                _log.warning("%d peers did not read their last answers", len(self._connections))
+        for connection in list(self._connections):
+            connection.abort()
+
+    def _new_connection(self) -> Connection:
+        return Connection(self._handlers, on_open=self._connections.add, on_close=self._forget)
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_gone.set()
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _close_idle(self) -> None:
+        oldest_s = asyncio.get_running_loop().time() - self._idle_s_max
+        for connection in [c for c in self._connections if c.last_read_s < oldest_s]:
+            _log.info("closing %s, silent for %.0f s", connection.address, self._idle_s_max)
+            connection.close()

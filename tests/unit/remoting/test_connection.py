@@ -1,0 +1,210 @@
+"""Requests and replies over connections in memory, in virtual time."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from downrange.protocol.command import Command, response
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.client import RemotingClient
+from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.errors import (
+    ConnectError,
+    ConnectionLostError,
+    Refused,
+    RequestTimeoutError,
+)
+from downrange.remoting.memory import MemoryNetwork
+from downrange.remoting.server import RemotingServer
+from downrange.runtime.service import Supervisor
+from downrange.testing.virtual_time import run
+
+ECHO, REFUSE, CRASH, NEVER, LATER = 1001, 1002, 1003, 1004, 1005
+PORT = 10911
+ADDRESS = f"127.0.0.1:{PORT}"
+
+
+def echo(request: Command, _: Connection) -> Answer:
+    return response(request, 0, ext_fields=request.ext_fields, body=request.body)
+
+
+def refuse(_request: Command, _: Connection) -> Answer:
+    raise Refused(ResponseCode.NO_PERMISSION, "not you")
+
+
+def crash(_request: Command, _: Connection) -> Answer:
+    raise ValueError("a bug")
+
+
+async def never(_request: Command, _: Connection) -> Answer:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError
+
+
+async def later(request: Command, _: Connection) -> Answer:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_later(5.0, future.set_result, None)
+    await future
+    return response(request, 0)
+
+
+HANDLERS: Mapping[int, Handler] = {
+    ECHO: echo, REFUSE: refuse, CRASH: crash, NEVER: never, LATER: later
+}  # fmt: skip
+
+
+def fail(name: str, error: BaseException) -> None:
+    raise AssertionError(name) from error
+
+
+async def start(network: MemoryNetwork) -> RemotingServer:
+    server = RemotingServer(network, Supervisor(fail), HANDLERS)
+    await server.listen("127.0.0.1", PORT)
+    return server
+
+
+def test_a_request_gets_its_own_answer_and_all_frames_of_a_read_one_write() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        client = RemotingClient(network)
+        connection = await client.connect(ADDRESS)
+        answers = await asyncio.gather(
+            *(connection.call(ECHO, {"n": str(n)}, b"x", timeout_s=1) for n in range(20))
+        )
+        assert [a.ext_fields for a in answers] == [{"n": str(n)} for n in range(20)]
+
+    run(main())
+
+
+def test_a_refusal_a_bug_and_an_unknown_code_are_answered_and_the_connection_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        client = RemotingClient(network)
+        refused = await client.call(ADDRESS, REFUSE, timeout_s=1)
+        assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "not you")
+        broken = await client.call(ADDRESS, CRASH, timeout_s=1)
+        assert (broken.code, broken.remark) == (1, "ValueError: a bug")
+        unknown = await client.call(ADDRESS, 77_777, timeout_s=1)
+        assert (unknown.code, unknown.remark) == (3, " request type 77777 not supported")
+        assert (await client.call(ADDRESS, ECHO, body=b"y", timeout_s=1)).body == b"y"
+
+    run(main())
+    assert "request code 1003 failed" in caplog.text
+
+
+def test_a_call_without_answer_ends_at_its_deadline() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        client = RemotingClient(network)
+        started_s = asyncio.get_running_loop().time()
+        with pytest.raises(RequestTimeoutError, match="did not answer code 1004 in"):
+            await client.call(ADDRESS, NEVER, timeout_s=3)
+        assert asyncio.get_running_loop().time() - started_s == pytest.approx(3)
+
+    run(main())
+
+
+def test_a_handler_that_waits_does_not_hold_up_the_others() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        slow = asyncio.ensure_future(connection.call(LATER, timeout_s=10))
+        await connection.call(ECHO, timeout_s=1)
+        assert not slow.done()
+        assert (await slow).code == 0
+
+    run(main())
+
+
+def test_a_cut_connection_fails_who_waits_and_the_next_call_connects_again() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        client = RemotingClient(network)
+        connection = await client.connect(ADDRESS)
+        waiting = asyncio.ensure_future(connection.call(NEVER, timeout_s=100))
+        await connection.call(ECHO, timeout_s=1)
+        network.cut(PORT)
+        with pytest.raises(ConnectionLostError):
+            await waiting
+        assert (await client.call(ADDRESS, ECHO, timeout_s=1)).code == 0
+
+    run(main())
+
+
+def test_no_door_is_a_connect_error_that_names_the_address() -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectError, match=r"cannot connect to 127\.0\.0\.1:10911"):
+            await RemotingClient(MemoryNetwork()).call(ADDRESS, ECHO, timeout_s=1)
+
+    run(main())
+
+
+def test_nonsense_closes_that_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        good = await RemotingClient(network).connect(ADDRESS)
+        bad = await RemotingClient(network).connect(ADDRESS)
+        assert bad._transport is not None
+        bad._transport.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await good.call(ECHO, timeout_s=1)).code == 0
+        assert bad.is_closed
+        assert len(server.connections) == 1
+
+    run(main())
+    assert "sent nonsense: the peer speaks HTTP" in caplog.text
+
+
+def test_a_silent_connection_is_closed_after_two_minutes() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        loop.call_later(135, future.set_result, None)
+        await future
+        assert connection.is_closed
+        assert not server.connections
+
+    run(main())
+
+
+def test_one_way_requests_are_never_answered() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        await start(network)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        seen: list[Command] = []
+        connection._take_reply = seen.append  # type: ignore[method-assign]
+        for code in (ECHO, REFUSE, 77_777):
+            connection.send_one_way(code)
+        await asyncio.wait([asyncio.ensure_future(asyncio.wait_for(asyncio.Event().wait(), 1))])
+        assert seen == []
+
+    run(main())
+
+
+def test_stop_closes_the_doors_and_the_connections() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        client = RemotingClient(network)
+        connection = await client.connect(ADDRESS)
+        await server.stop()
+        with pytest.raises(ConnectError):
+            await RemotingClient(network).call(ADDRESS, ECHO, timeout_s=1)
+        with pytest.raises((ConnectionLostError, RequestTimeoutError)):
+            await connection.call(ECHO, timeout_s=1)
+        assert connection.is_closed
+
+    run(main())
