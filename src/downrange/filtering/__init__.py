@@ -1,1 +1,1 @@
-"""Does a message match a subscription? Tags and SQL92."""
+"""Does a message match a subscription: by tags, or by an SQL92 expression over its properties."""

@@ -6,12 +6,16 @@ a field missing in a file or a request has the value given here.
 """
 
 from enum import IntFlag, StrEnum
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 DEFAULT_QUEUE_NUMS = 16
 DEFAULT_RETRY_MAX_TIMES = 16
 MASTER_ID = 0
+# As wide as Java's fields, so that what was read can be written again; protocol stands above.
+_Int32: TypeAlias = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+_Int64: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 # The waiting times of the delay levels, which RocketMQ repeats here.
 _RETRY_SECONDS = (1, 5, 10, 30, *range(60, 660, 60), 1200, 1800, 3600, 7200)
 
@@ -52,9 +56,9 @@ class RetryPolicyType(StrEnum):
 class DataVersion(Struct, frozen=True, kw_only=True, rename="camel"):
     """How new a table is; two brokers compare it to see who has to copy from whom."""
 
-    counter: int = 0
-    state_version: int = 0
-    timestamp: int = 0
+    counter: _Int64 = 0
+    state_version: _Int64 = 0
+    timestamp: _Int64 = 0
 
     def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
         """The version after one more change."""
@@ -65,11 +69,11 @@ class TopicConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     """How a broker keeps a topic."""
 
     topic_name: str = ""
-    read_queue_nums: int = DEFAULT_QUEUE_NUMS
-    write_queue_nums: int = DEFAULT_QUEUE_NUMS
-    perm: int = Permission.READ_WRITE.value
+    read_queue_nums: _Int32 = DEFAULT_QUEUE_NUMS
+    write_queue_nums: _Int32 = DEFAULT_QUEUE_NUMS
+    perm: _Int32 = Permission.READ_WRITE.value
     topic_filter_type: str = TopicFilterType.SINGLE_TAG.value
-    topic_sys_flag: int = 0
+    topic_sys_flag: _Int32 = 0
     order: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
@@ -126,8 +130,11 @@ class SubscriptionGroupConfig(Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class MessageQueue(Struct, frozen=True, order=True, rename="camel"):
-    """One queue of a topic; ordered by topic, broker and number, as rebalancing needs it."""
+    """One queue of a topic; ordered by topic, broker and number, as rebalancing needs it.
+
+    Some JSON bodies have it as the key of a map.
+    """
 
     topic: str
     broker_name: str
-    queue_id: int
+    queue_id: _Int32

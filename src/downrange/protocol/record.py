@@ -27,11 +27,15 @@ together by the sizes, which must add up, and by the physical offset, which name
 
 from collections.abc import Iterator
 from struct import Struct
+from struct import error as struct_error
 from typing import NamedTuple
 from zlib import crc32
 
 from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
+from downrange.protocol.hosts import HOST_BYTES_V4, HOST_BYTES_V6
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
+from downrange.protocol.record_crc import check_record_crc
+from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MAGIC_V2 = 0xDAA320AB - (1 << 32)
@@ -39,6 +43,7 @@ MAGIC_BLANK = 0xCBD43194 - (1 << 32)
 CRC_MASK = 0x7FFFFFFF
 TOPIC_BYTES_MAX_V1 = 127  # the length is a signed byte in Java
 TOPIC_BYTES_MAX_V2 = 32_767
+_TOPIC_BYTES_MAX = {MAGIC_V1: TOPIC_BYTES_MAX_V1, MAGIC_V2: TOPIC_BYTES_MAX_V2}
 
 BLANK = Struct(">ii")  # size and magic of the filler at the end of a log file
 PHYSICAL_OFFSET_POSITION = 28
@@ -100,38 +105,61 @@ def encode_record(record: Record) -> bytes:
         raise LocalProtocolError(
             f"a property text of {len(record.properties)} bytes is over {PROPERTIES_BYTES_MAX}"
         )
+    magic, field = topic_field(record.topic)
     if record.magic == MAGIC_V2:
         field = _LENGTH_2.pack(len(record.topic)) + record.topic
-    else:
-        magic, field = topic_field(record.topic)
-        if magic != record.magic:
-            raise LocalProtocolError(f"magic {record.magic} cannot carry {len(record.topic)} bytes")
+    elif record.magic != magic:
+        raise LocalProtocolError(
+            f"a topic of {len(record.topic)} bytes needs magic {magic & 0xFFFFFFFF:#010x}, "
+            f"not {record.magic & 0xFFFFFFFF:#010x}"
+        )
+    for host, flag in ((record.born_host, BORN_HOST_V6), (record.store_host, STORE_HOST_V6)):
+        host_bytes = HOST_BYTES_V6 if record.sys_flag & flag else HOST_BYTES_V4
+        if len(host) != host_bytes:
+            raise LocalProtocolError(
+                f"a host has {len(host)} bytes where system flag {record.sys_flag:#x} asks for "
+                f"{host_bytes}"
+            )
     head = HEADS[(record.sys_flag >> 4) & 3]
     rest = tail(record.body, field, record.properties)
-    return (
-        head.pack(
-            head.size + len(rest),
-            record.magic,
-            record.body_crc,
-            record.queue_id,
-            record.flag,
-            record.queue_offset,
-            record.physical_offset,
-            record.sys_flag,
-            record.born_timestamp,
-            record.born_host,
-            record.store_timestamp,
-            record.store_host,
-            record.reconsume_times,
-            record.prepared_offset,
-            len(record.body),
-        )
-        + rest
+    try:
+        return _pack_head(head, record, head.size + len(rest)) + rest
+    except struct_error as error:
+        raise LocalProtocolError(f"a number does not fit into its field: {error}") from error
+
+
+def _pack_head(head: Struct, record: Record, size: int) -> bytes:
+    return head.pack(
+        size,
+        record.magic,
+        record.body_crc,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.store_timestamp,
+        record.store_host,
+        record.reconsume_times,
+        record.prepared_offset,
+        len(record.body),
     )
 
 
-def decode_record(data: bytes | memoryview, start: int = 0, *, check_crc: bool = True) -> Record:
-    """The record that starts at `start`; `RemoteProtocolError` if it is not whole and sound."""
+def decode_record(
+    data: bytes | memoryview,
+    start: int = 0,
+    *,
+    check_crc: bool = True,
+    check_whole: bool = False,
+) -> Record:
+    """The record that starts at `start`; `RemoteProtocolError` if it is not whole and sound.
+
+    `check_whole` also holds it to the checksum over the whole record, if it carries one; that is
+    off unless asked for, see record_crc.py.
+    """
     view = memoryview(data)
     available = len(view) - start
     if available < RECORD_BYTES_MIN:
@@ -154,6 +182,11 @@ def decode_record(data: bytes | memoryview, start: int = 0, *, check_crc: bool =
             f"body of the record at {start} (physical offset {fields[6]}) is damaged: "
             f"its checksum is {crc32(body) & CRC_MASK:#010x}, not {crc:#010x}"
         )
+    if check_whole and check_record_crc(view[start : start + size]) is False:
+        raise RemoteProtocolError(
+            f"the record at {start} (physical offset {fields[6]}) is damaged: it does not have "
+            f"the checksum that its last property says"
+        )
     # From queue id to prepared offset the record's fields have the order of the head's.
     return Record._make((*fields[3:14], body, topic, properties, magic))
 
@@ -169,10 +202,10 @@ def _parts(
         raise RemoteProtocolError(f"record at {start} claims a body of {body_length} bytes")
     topic_length = int.from_bytes(record[body_end:topic_start], "big")
     topic_end = topic_start + topic_length
-    if topic_end + 2 > len(record):
+    if topic_end + 2 > len(record) or topic_length > _TOPIC_BYTES_MAX[magic]:
         raise RemoteProtocolError(f"record at {start} claims a topic of {topic_length} bytes")
     properties_length = int.from_bytes(record[topic_end : topic_end + 2], "big")
-    if topic_end + 2 + properties_length != len(record):
+    if topic_end + 2 + properties_length != len(record) or properties_length > PROPERTIES_BYTES_MAX:
         raise RemoteProtocolError(
             f"record at {start}: size {len(record)} is not the sum of its parts "
             f"(body {body_length}, topic {topic_length}, properties {properties_length})"

@@ -171,12 +171,18 @@ class Appender:
             size += head_bytes + len(body) + len(name) + 2 + len(properties)
         # Room for all of them in one file; after that no single one can be refused.
         self._place(size, body_bytes)
-        return [
-            self.append(
-                topic, queue_id, body, properties, sys_flag, flag, born_timestamp, born_host
+        appended = []
+        busy_until_ns = 0
+        for flag, body, properties in messages:
+            self._busy_until_ns = 0  # one that takes long must not keep out those behind it
+            appended.append(
+                self.append(
+                    topic, queue_id, body, properties, sys_flag, flag, born_timestamp, born_host
+                )
             )
-            for flag, body, properties in messages
-        ]
+            busy_until_ns = max(busy_until_ns, self._busy_until_ns)
+        self._busy_until_ns = busy_until_ns
+        return appended
 
     def _place(self, size: int, body_bytes: int) -> int:
         """Make room for `size` bytes of records; returns where they will stand."""
@@ -202,7 +208,8 @@ class Appender:
 
     def _refuse_while_busy(self) -> None:
         left_ns = self._busy_until_ns - self._wall_ns()
-        if left_ns > 0:
+        # More than that is left only if somebody has set the clock back.
+        if 0 < left_ns <= self._busy_ns:
             raise AppendRefusedError(
                 PutStatus.PAGE_CACHE_BUSY,
                 f"the last append waited more than {self._settings.page_cache_busy_ms} ms for "

@@ -14,7 +14,7 @@ from struct import Struct
 
 from downrange.runtime.disk import Disk
 
-LAYOUT = Struct(">qqqqq")
+LAYOUT = Struct(">qqqqqq")
 FILE_BYTES = 4096
 # A crash may have been busy with messages of the last moments, so recovery goes back this far.
 SAFETY_MS = 3_000
@@ -29,6 +29,7 @@ class Checkpoint:
     index_timestamp: int = 0
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
+    queue_offset: int = 0
 
     @property
     def recovery_timestamp(self) -> int:
@@ -51,6 +52,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         checkpoint.index_timestamp,
         checkpoint.master_flushed_offset,
         checkpoint.confirmed_offset,
+        checkpoint.queue_offset,
     ).ljust(FILE_BYTES, b"\0")
 
 

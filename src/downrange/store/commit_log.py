@@ -103,10 +103,10 @@ class CommitLog:
     def _roll(self) -> Segment:
         full = self._last
         position = full.write_position if full is not None else 0
-        segment = self.chain.roll()
         if full is not None:
-            left = full.size - position
-            full.reserve(position + BLANK_BYTES_MIN)
-            full.map[position : position + BLANK_BYTES_MIN] = BLANK.pack(left, MAGIC_BLANK)
+            full.reserve(position + BLANK_BYTES_MIN)  # may fail, so before the new file
+        segment = self.chain.roll()
+        if full is not None and full.size - position >= BLANK_BYTES_MIN:
+            BLANK.pack_into(full.map, position, full.size - position, MAGIC_BLANK)
         self._last = segment
         return segment

@@ -15,6 +15,7 @@ import mmap
 from pathlib import Path
 from struct import Struct
 
+from downrange.protocol.record import RECORD_BYTES_MIN
 from downrange.runtime.disk import Disk
 from downrange.store.segment_chain import SegmentChain
 
@@ -104,6 +105,28 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, queue_offset)
         return True
 
+    def holds(self, queue_offset: int, physical_offset: int, size: int, tag_code: int) -> bool:
+        """Whether the entry is there and just so."""
+        segment = self._last
+        if queue_offset >= self.max_offset or segment is None:
+            return False
+        position = queue_offset * ENTRY_BYTES
+        if position < segment.base_offset:
+            segment = self.chain.segment_at(position)
+            if segment is None:
+                return False
+        position -= segment.base_offset
+        found: tuple[int, int, int] = _unpack_from(segment.map, position)
+        return found == (physical_offset, size, tag_code)
+
+    def can_follow(self, queue_offset: int, physical_offset: int) -> bool:
+        """Whether the log has room for the messages between the last entry and this one."""
+        last_offset = 0
+        if self.max_offset > self.chain.min_offset // ENTRY_BYTES:
+            last_offset = self.entry(self.max_offset - 1)[0]
+        missing = queue_offset - self.max_offset
+        return missing * RECORD_BYTES_MIN <= physical_offset - last_offset
+
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tag code of an entry between the files' first and last."""
         segment = self.chain.segment_at(queue_offset * ENTRY_BYTES)
@@ -166,9 +189,13 @@ class ConsumeQueue:
             if size == FILLER_SIZE or (size > 0 and physical_offset + size <= physical_end):
                 break
             keep -= 1
-        forgotten = self.max_offset - keep
+        return self.cut_from(keep)
+
+    def cut_from(self, queue_offset: int) -> int:
+        """Forget the entries from `queue_offset` on; returns how many."""
+        forgotten = self.max_offset - queue_offset
         if forgotten:
-            self.chain.cut(keep * ENTRY_BYTES)
+            self.chain.cut(queue_offset * ENTRY_BYTES)
             self._follow_chain()
         self.next_offset = self.max_offset
         self.min_offset = min(self.min_offset, self.max_offset)

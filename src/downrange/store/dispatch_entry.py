@@ -12,6 +12,7 @@ from downrange.store.consume_queue import ConsumeQueue
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _TAG_CODES_MAX = 4096  # distinct tags are few; a producer that invents them costs only time
+TAG_KEY_PREFIX = b"T#"
 _NO_KEYS: list[bytes] = []
 _VALUE_END = 2
 
@@ -46,7 +47,7 @@ class EntryReader:
         return code
 
     def keys(self, sys_flag: int, properties: bytes) -> list[bytes]:
-        """What the key index holds of this record: the unique id first, then the user's keys."""
+        """What the key index holds of this record: the unique id, the user's keys, the tag."""
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return _NO_KEYS
         unique_key = _value(properties, b"UNIQ_KEY\x01")
@@ -54,6 +55,10 @@ class EntryReader:
         text = _value(properties, b"KEYS\x01")
         if text is not None:
             keys += split_key_bytes(text)
+        # 5.5.0 finds messages by tag too, under TOPIC#T#TAG.
+        tag = _value(properties, b"TAGS\x01")
+        if tag is not None:
+            keys.append(TAG_KEY_PREFIX + tag)
         return keys
 
 

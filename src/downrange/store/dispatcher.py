@@ -40,6 +40,7 @@ class Dispatcher:
         self._pending: deque[DispatchEntry] = deque()
         self._listeners: list[ArrivalListener] = []
         self._rereads = False
+        self.deleted_below: dict[str, int] = {}
         self.offset = 0
         self.store_timestamp = 0
 
@@ -58,6 +59,13 @@ class Dispatcher:
             self._rereads = True
             return
         self._pending.append(entry)
+
+    def forget_topic(self, topic: str) -> None:
+        """Give messages of a topic that are in the log by now no queue entry: it was deleted."""
+        self.deleted_below[topic] = self._log.max_offset
+        for _ in range(len(self._pending)):
+            queue, queued, *_ = entry = self._pending.popleft()
+            self._pending.append((queue, queued and queue.topic != topic, *entry[2:]))
 
     def dispatch_some(self, limit_offset: int, count_max: int = 10_000) -> int:
         """Dispatch records that end at or below `limit_offset`; returns how many."""
@@ -82,7 +90,7 @@ class Dispatcher:
         topic = name.decode("utf-8", "replace")
         return (
             self._queues.ensure(topic, queue_id),
-            is_queued(sys_flag),
+            is_queued(sys_flag) and physical_offset >= self.deleted_below.get(topic, 0),
             queue_offset,
             physical_offset,
             size,
@@ -96,7 +104,10 @@ class Dispatcher:
         queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text = entry
         # After a failure half-way the same entry comes again: what it has left behind is kept.
         if queued and queue_offset >= queue.max_offset:
-            queue.put(physical_offset, size, tag_code)
+            if queue_offset == queue.max_offset:
+                queue.put(physical_offset, size, tag_code)
+            else:  # one before it was passed over, damaged
+                queue.restore(queue_offset, physical_offset, size, tag_code)
         if keys and self._index is not None:
             self._index.put(queue.topic, keys, physical_offset, stored_ms)
         self.offset = physical_offset + size

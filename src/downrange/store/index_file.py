@@ -154,7 +154,7 @@ class IndexFile:
             item_hash, physical_offset, seconds, older = ITEM.unpack_from(
                 self._map, self._item_position(number)
             )
-            stored_ms = self.begin_timestamp + seconds * 1000
+            stored_ms = self._stored_ms(number, seconds)
             if stored_ms + 1000 <= begin_ms:
                 return
             if item_hash == key_hash and stored_ms <= end_ms:
@@ -197,6 +197,10 @@ class IndexFile:
         self._map.close()
         self._disk.close_file(self._descriptor)
 
+    def _stored_ms(self, number: int, seconds: int) -> int:
+        # The first item's seconds count from the end of the file before, as in RocketMQ.
+        return self.begin_timestamp + (seconds * 1000 if number > 1 else 0)
+
     def _item_position(self, number: int) -> int:
         return self._items_start + number * ITEM.size
 
@@ -208,7 +212,7 @@ class IndexFile:
         _, self.end_offset, seconds, _ = ITEM.unpack_from(
             self._map, self._item_position(self.count - 1)
         )
-        self.end_timestamp = self.begin_timestamp + seconds * 1000
+        self.end_timestamp = self._stored_ms(self.count - 1, seconds)
 
     def _reserve(self, end: int) -> None:
         target = min(self._size, end + RESERVE_BYTES)

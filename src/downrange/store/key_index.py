@@ -1,7 +1,8 @@
 """Messages by key and by unique id: the index files of a store, newest last.
 
 A file is named by the local time of its creation. The hash that is stored is the absolute value of
-Java's hash of "TOPIC#KEY"; different keys may share it, so who looks up a key compares the record.
+Java's hash of "TOPIC#KEY", or "TOPIC#T#TAG" for the tag; different keys may share it, so who looks
+up a key compares the record.
 """
 
 import logging
@@ -12,12 +13,14 @@ from pathlib import Path
 from downrange.protocol.java_hash import extend_hash, index_key_hash, java_hash
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
+from downrange.store.dispatch_entry import TAG_KEY_PREFIX
 from downrange.store.index_file import IndexFile, index_file_bytes
 from downrange.store.settings import StoreSettings
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{17}")
 _UNSIGNED = 0xFFFFFFFF
+TAG_HASHES_MAX = 4096
 
 
 class KeyIndex:
@@ -31,6 +34,8 @@ class KeyIndex:
         self._items = settings.index_items
         self.files: list[IndexFile] = []
         self._prefix_hashes: dict[str, int] = {}
+        # Tags come again and again, so their hashes are worth keeping.
+        self._tag_hashes: dict[tuple[int, bytes], int] = {}
         self._last: IndexFile | None = None
 
     def load(self) -> list[Path]:
@@ -69,12 +74,18 @@ class KeyIndex:
         prefix = self._prefix_hashes.get(topic)
         if prefix is None:
             prefix = self._prefix_hashes[topic] = java_hash(topic + "#") & _UNSIGNED
+        tag_hashes = self._tag_hashes
         try:
             for key in keys:
                 last = self._last
                 if last is None or last.count >= last.count_max:
                     last = self._roll()
-                last.put(index_key_hash(extend_hash(prefix, key)), physical_offset, store_timestamp)
+                key_hash = tag_hashes.get((prefix, key))
+                if key_hash is None:
+                    key_hash = index_key_hash(extend_hash(prefix, key))
+                    if key.startswith(TAG_KEY_PREFIX):
+                        self._remember_tag(prefix, key, key_hash)
+                last.put(key_hash, physical_offset, store_timestamp)
         except OSError:
             self.cut(physical_offset)  # all keys of a message or none, so that it can come again
             raise
@@ -133,6 +144,11 @@ class KeyIndex:
             file.close()
         self.files.clear()
         self._last = None
+
+    def _remember_tag(self, prefix: int, key: bytes, key_hash: int) -> None:
+        if len(self._tag_hashes) >= TAG_HASHES_MAX:
+            self._tag_hashes.clear()
+        self._tag_hashes[prefix, key] = key_hash
 
     def _roll(self) -> IndexFile:
         self._disk.make_directory(self._directory)

@@ -16,6 +16,7 @@ from downrange.protocol.record import (
 from downrange.protocol.sys_flag import BORN_HOST_V6
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import HOLE_TAG, ConsumeQueue
+from downrange.store.dispatch_entry import TAG_KEY_PREFIX
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 
@@ -97,17 +98,25 @@ class Lookup:
         return -1 if timestamp is None else timestamp
 
     def query(
-        self, topic: str, key: str, begin_ms: int = 0, end_ms: int = _NEVER, count_max: int = 64
+        self,
+        topic: str,
+        key: str,
+        begin_ms: int = 0,
+        end_ms: int = _NEVER,
+        count_max: int = 64,
+        *,
+        is_tag: bool = False,
     ) -> QueryResult:
-        """The messages of a topic that have this key or this unique id."""
+        """The messages of a topic that have this key, this unique id or this tag."""
         index = self._index
         if index is None:
             return QueryResult([], 0, 0)
         count_max = min(count_max, self._query_count_max)
         name, wanted = topic.encode(), key.encode()
+        indexed = TAG_KEY_PREFIX.decode() + key if is_tag else key
         records: dict[int, memoryview] = {}
         # Other keys may share the hash, so more is looked at than is returned.
-        for physical_offset in index.find(topic, key, begin_ms, end_ms, count_max * 16):
+        for physical_offset in index.find(topic, indexed, begin_ms, end_ms, count_max * 16):
             view = self.record_at(physical_offset)
             if view is None or physical_offset in records:
                 continue
@@ -115,7 +124,7 @@ class Lookup:
             if (
                 record.topic == name
                 and begin_ms <= record.store_timestamp <= end_ms
-                and _has_key(record, wanted)
+                and (_has_tag(record, wanted) if is_tag else _has_key(record, wanted))
             ):
                 records[physical_offset] = view
                 if len(records) >= count_max:
@@ -139,6 +148,10 @@ class Lookup:
         sys_flag = int.from_bytes(head[_SYS_FLAG_POSITION : _SYS_FLAG_POSITION + 4], "big")
         position = STORE_TIME_POSITION_V4 + (HOST_V6_SHIFT if sys_flag & BORN_HOST_V6 else 0)
         return int.from_bytes(head[position : position + 8], "big")
+
+
+def _has_tag(record: Record, wanted: bytes) -> bool:
+    return find_property(record.properties, b"TAGS") == wanted
 
 
 def _has_key(record: Record, wanted: bytes) -> bool:

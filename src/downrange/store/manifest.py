@@ -23,6 +23,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_end: int
     queues: dict[str, dict[int, int]]  # topic -> queue id -> max offset
     index: dict[str, int]  # file name -> checksum of the part in use
+    # Topic -> physical offset: its records below are those of a topic that was deleted.
+    deleted_below: dict[str, int] = {}
 
     def missing_queues(self, queues: QueueTable) -> list[str]:
         """The queues that have fewer entries than they had."""
@@ -60,10 +62,12 @@ class ManifestFile:
             return None
         try:
             return msgspec.json.decode(self._disk.read(self._path), type=Manifest)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
 
-    def save(self, queues: QueueTable, index: KeyIndex | None) -> None:
+    def save(
+        self, queues: QueueTable, index: KeyIndex | None, deleted_below: dict[str, int]
+    ) -> None:
         """Write down what there is now; durable when this returns."""
         bounds: dict[str, dict[int, int]] = {}
         for queue in queues:
@@ -74,6 +78,7 @@ class ManifestFile:
             dispatched_end=dispatched_end(queues),
             queues=bounds,
             index={file.path.name: file.checksum() for file in files},
+            deleted_below=deleted_below,
         )
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))

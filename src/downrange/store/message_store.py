@@ -104,7 +104,7 @@ class MessageStore:
         self._refresh_refusal()
         try:
             if self.flush_now() and self._dispatch_all() and self._flush_derived_now():
-                self._manifest_file.save(self.queues, self.index)
+                self._save_manifest()
                 self._ownership.mark_clean()
         finally:
             self._waiters.fail_all(PutStatus.SHUT_DOWN)
@@ -197,6 +197,7 @@ class MessageStore:
             self.checkpoint.queue_timestamp = job.store_timestamp
             self.checkpoint.index_timestamp = job.index_timestamp
             self.checkpoint.confirmed_offset = self._flush.durable_offset
+            self.checkpoint.queue_offset = job.end_offset
             try:
                 self._checkpoint_file.save(self.checkpoint)
             except OSError as error:
@@ -219,7 +220,9 @@ class MessageStore:
         """Forget the queues of a topic; returns how many there were."""
         deleted = self.queues.delete_topic(topic)
         if deleted:
-            self._manifest_file.save(self.queues, self.index)
+            self._dispatcher.forget_topic(topic)
+            self._derived_flush.forget()  # a new queue of the same name starts with nothing synced
+            self._save_manifest()
         return deleted
 
     # --- inside ----------------------------------------------------------------------------
@@ -239,9 +242,14 @@ class MessageStore:
             self._manifest_file.load(),
             index_removed=index_removed,
             check_crc=self.settings.check_crc_on_recover,
+            check_whole=self.settings.check_whole_on_recover,
         )
         report = Recovery(self.log, self.queues, self.index, self._entries).run(plan)
         self._dispatcher.start_at(report.end_offset, report.store_timestamp)
+        # Whatever is appended from here on belongs to topics that live.
+        self._dispatcher.deleted_below = {
+            topic: min(offset, report.end_offset) for topic, offset in plan.deleted_below.items()
+        }
         self._appender.store_timestamp = report.store_timestamp
         # What recovery read came from the page cache: it may not be on the disk yet.
         self._flush.start_at(report.start_offset, self.checkpoint.commit_log_timestamp)
@@ -249,6 +257,15 @@ class MessageStore:
             raise self._flush.failure or OSError("sync failed")
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
+
+    def _save_manifest(self) -> None:
+        min_offset = self.log.min_offset
+        deleted_below = self._dispatcher.deleted_below.items()
+        self._manifest_file.save(
+            self.queues,
+            self.index,
+            {topic: offset for topic, offset in deleted_below if offset > min_offset},
+        )
 
     def _dispatch_all(self) -> bool:
         while self._dispatcher.offset < self.log.max_offset:

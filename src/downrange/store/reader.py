@@ -9,6 +9,7 @@ from enum import Enum
 from struct import Struct
 from typing import NamedTuple, Protocol
 
+from downrange.protocol.record import RECORD_BYTES_MIN
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_TAG, ConsumeQueue
 from downrange.store.queue_table import QueueTable
@@ -126,7 +127,7 @@ class QueueReader:
         place = _Place(memoryview(b""), 0, 0)
         view, base, end = place
         run_start = run_end = -1
-        count = size_sum = filtered = physical_offset = 0
+        count = size_sum = filtered = last_offset = 0
         next_offset = offset
         status = ReadStatus.NO_MATCHED_MESSAGE
         for physical_offset, size, tag_code in ENTRY.iter_unpack(entries):
@@ -134,13 +135,19 @@ class QueueReader:
             if size_sum and (count >= count_limit or size_sum + size > bytes_limit):
                 break
             next_offset += 1
+            last_offset = physical_offset
             if tag_code == HOLE_TAG or not (
                 message_filter is None or message_filter.matches_entry(tag_code)
             ):
                 continue
             start = physical_offset - base
             # The record says its own size first; an entry that disagrees is damaged.
-            if start < 0 or start + size > end or _unpack_size(view, start)[0] != size:
+            if (
+                start < 0
+                or size < RECORD_BYTES_MIN
+                or start + size > end
+                or _unpack_size(view, start)[0] != size
+            ):
                 found = self._locate(queue, next_offset - 1, physical_offset, size)
                 if found is None:
                     if not count:
@@ -175,7 +182,7 @@ class QueueReader:
             next_offset,
             queue.min_offset,
             queue.max_offset,
-            physical_offset < oldest_in_memory,
+            last_offset < oldest_in_memory,
             filtered,
         )
 
@@ -187,7 +194,7 @@ class QueueReader:
             segment = self._log.chain.segment_at(physical_offset)
             if segment is not None:
                 start = physical_offset - segment.base_offset
-                fits = 0 < size <= segment.write_position - start
+                fits = RECORD_BYTES_MIN <= size <= segment.write_position - start
                 if fits and _unpack_size(segment.map, start)[0] == size:
                     place = _Place(
                         memoryview(segment.map), segment.base_offset, segment.write_position

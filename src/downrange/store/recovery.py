@@ -7,19 +7,23 @@ is cut off. Damage in the middle is passed over, reported, and its queue entries
 """
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from downrange.protocol.sys_flag import TRANSACTION_MASK
+from downrange.protocol.record import RECORD_BYTES_MIN
+from downrange.protocol.sys_flag import INNER_BATCH, TRANSACTION_MASK
 from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
-from downrange.store.consume_queue import ConsumeQueue
+from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
 from downrange.store.dispatch_entry import EntryReader, is_queued
+from downrange.store.entry_check import is_borne_out
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import Segment
 
 _log = logging.getLogger(__name__)
+NAME_BYTES_MAX = 255  # of a directory, on every file system in use
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,10 @@ class RecoveryPlan:
     start_offset: int
     index_from: int  # records below are in the index already
     check_crc: bool = True
+    check_whole: bool = False
+    queues_are_complete: bool = False  # below the start, which a crash may leave in doubt
+    # Topic -> the physical offset below which its records were deleted with it.
+    deleted_below: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -52,6 +60,10 @@ class RecoveryReport:
         )
 
 
+class _IncompleteQueueError(Exception):
+    """A queue has fewer entries than it must have had at the plan's start."""
+
+
 class Recovery:
     """One run over the files of a store that nobody else uses."""
 
@@ -64,41 +76,71 @@ class Recovery:
         self._entries = entries
         self._queue_of: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._expected: dict[ConsumeQueue, int] = {}
+        self._first_expected: dict[ConsumeQueue, int] = {}
+        self._queues_are_complete = False
         self._damaged: list[tuple[int, int]] = []  # physical offset, size
+        self._deleted_below: dict[bytes, int] = {}
         self.report = RecoveryReport()
 
     def run(self, plan: RecoveryPlan) -> RecoveryReport:
         """Read the log from the plan's start, restore what is derived, cut the rest."""
         report = self.report
         report.start_offset = plan.start_offset
-        scanner = LogScanner(self._log, self._note_damage, check_crc=plan.check_crc)
+        self._queues_are_complete = plan.queues_are_complete
+        scanner = LogScanner(
+            self._log,
+            self._note_damage,
+            check_crc=plan.check_crc,
+            check_whole=plan.check_whole,
+        )
+        self._deleted_below = {name.encode(): at for name, at in plan.deleted_below.items()}
         restore, index_from = self._restore, plan.index_from
         scanned: Scanned | None = None
         count = 0
-        for scanned in scanner.scan(plan.start_offset):
-            restore(scanned, index_from)
-            count += 1
+        try:
+            for scanned in scanner.scan(plan.start_offset):
+                restore(scanned, index_from)
+                count += 1
+        except _IncompleteQueueError:
+            _log.warning("a consume queue lacks older entries, the whole log is read")
+            return Recovery(self._log, self._queues, self._index, self._entries).run(
+                self._whole(plan)
+            )
         report.record_count = count
         report.store_timestamp = scanned[5] if scanned is not None else 0
         report.end_offset = scanner.end_offset
+        self._note_torn_end(report.end_offset)
         self._hole_tails()
         self._cut(report.end_offset)
         for damage in report.damages:
             _log.error("damaged: %s", damage)
         return report
 
+    def _whole(self, plan: RecoveryPlan) -> RecoveryPlan:
+        """The plan to read everything; the keys that were put so far are not put again."""
+        index_from = plan.index_from
+        if self._index is not None:
+            index_from = max(index_from, self._index.end_offset + 1)
+        return replace(plan, start_offset=self._log.min_offset, index_from=index_from)
+
     def _restore(self, scanned: Scanned, index_from: int) -> None:
         physical_offset, size, queue_id, queue_offset, sys_flag, stored_ms, name, text = scanned
-        queue = self._queue_of.get((name, queue_id))
+        if self._deleted_below and physical_offset < self._deleted_below.get(name, 0):
+            return
+        queue = self._queue_of.get((name, queue_id)) or self._first_seen(name, queue_id)
         if queue is None:
-            queue = self._queues.ensure(name.decode("utf-8", "replace"), queue_id)
-            self._queue_of[name, queue_id] = queue
-            self._expected[queue] = queue.first_at_or_behind(self.report.start_offset)
+            self._refuse(physical_offset, size, f"no topic can have the name {name!r}")
+            return
         if not sys_flag & TRANSACTION_MASK or is_queued(sys_flag):
-            if self._damaged and self._expected[queue] < queue_offset and queue.chain.segments:
-                self._hole(queue, self._expected[queue], queue_offset)
             tag_code = self._entries.tag_code(queue.topic, text, stored_ms)
-            if queue.restore(queue_offset, physical_offset, size, tag_code):
+            is_right = queue.holds(queue_offset, physical_offset, size, tag_code)
+            # Nothing but the body is protected by a checksum, so the other fields are doubted.
+            if not is_right and self._is_doubtful(queue, queue_offset, physical_offset, sys_flag):
+                self._refuse(physical_offset, size, f"its queue offset cannot be {queue_offset}")
+                return
+            if self._expected[queue] < queue_offset:
+                self._hole_gap(queue, queue_offset)
+            if not is_right and queue.restore(queue_offset, physical_offset, size, tag_code):
                 self.report.entries_restored += 1
             self._expected[queue] = queue_offset + 1
         if physical_offset >= index_from and self._index is not None:
@@ -106,33 +148,101 @@ class Recovery:
             if keys:
                 self._index.put(queue.topic, keys, physical_offset, stored_ms)
 
+    def _first_seen(self, name: bytes, queue_id: int) -> ConsumeQueue | None:
+        """The queue of a record; None if the topic's name could not be that of a directory."""
+        try:
+            topic = name.decode()
+        except UnicodeDecodeError:
+            return None
+        if topic in {"", ".", ".."} or "/" in topic or "\0" in topic or len(name) > NAME_BYTES_MAX:
+            return None
+        queue = self._queue_of[name, queue_id] = self._queues.ensure(topic, queue_id)
+        first = queue.first_at_or_behind(self.report.start_offset)
+        self._expected[queue] = self._first_expected[queue] = first
+        return queue
+
+    def _is_doubtful(
+        self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, sys_flag: int
+    ) -> bool:
+        """Whether a record whose entry is not there can have a damaged topic, queue or offset."""
+        missing = queue_offset - queue.max_offset
+        if missing < 0:
+            if queue_offset * ENTRY_BYTES < queue.chain.min_offset:
+                return queue_offset < 0
+            found, found_size, tag_code = queue.entry(queue_offset)
+            if found == physical_offset or found_size == FILLER_SIZE or tag_code == HOLE_TAG:
+                return False
+            return is_borne_out(self._log, queue, queue_offset)  # another one has that place
+        if missing == 0 or sys_flag & INNER_BATCH:
+            return False
+        if self._expected[queue] != self._first_expected[queue]:
+            # Only messages lost in damage can be missing between two of a queue.
+            return missing * RECORD_BYTES_MIN > sum(size for _, size in self._damaged)
+        if self.report.start_offset > self._log.min_offset and not self._queues_are_complete:
+            raise _IncompleteQueueError
+        return not queue.can_follow(queue_offset, physical_offset)
+
+    def _refuse(self, physical_offset: int, size: int, reason: str) -> None:
+        segment = self._log.chain.segment_at(physical_offset)
+        assert segment is not None
+        position = physical_offset - segment.base_offset
+        self._note_damage(Damage(segment.path, position, size, reason), physical_offset)
+
     def _note_damage(self, damage: Damage, physical_offset: int) -> None:
         self.report.damages.append(damage)
         self._damaged.append((physical_offset, damage.size))
 
+    def _is_damaged(self, physical_offset: int) -> bool:
+        return any(at <= physical_offset < at + size for at, size in self._damaged)
+
     def _hole(self, queue: ConsumeQueue, start: int, stop: int) -> None:
         """The messages from `start` to `stop` are lost in the damage just before."""
-        physical_offset, size = self._damaged[-1]
+        physical_offset, size = self._damaged[-1] if self._damaged else (self._log.min_offset, 1)
         for queue_offset in range(start, stop):
             queue.make_hole(queue_offset, physical_offset, size)
 
+    def _hole_gap(self, queue: ConsumeQueue, stop: int) -> None:
+        """The messages before `stop` that were not read are lost, unless their entries are right."""
+        for queue_offset in range(self._expected[queue], stop):
+            if queue_offset >= queue.max_offset:
+                break  # filled up with holes when the next entry is put
+            if not is_borne_out(self._log, queue, queue_offset):
+                physical_offset, size, _ = queue.entry(queue_offset)
+                if self._log.view(physical_offset, size) and not self._is_damaged(physical_offset):
+                    self._refuse(physical_offset, size, "it is not the message of its entry")
+                self._hole(queue, queue_offset, queue_offset + 1)
+
     def _hole_tails(self) -> None:
-        """Entries behind the last sound record of their queue that point into damage."""
-        for queue in self._queues if self._damaged else ():
+        """Entries behind the last sound record of their queue: in damage, or of no message."""
+        for queue in self._queues:
             start = self._expected.get(queue)
             if start is None:
-                start = queue.first_at_or_behind(self.report.start_offset)
+                start = queue.max_offset
+                if self._damaged:
+                    start = queue.first_at_or_behind(self.report.start_offset)
             for queue_offset in range(start, queue.max_offset):
-                physical_offset = queue.entry(queue_offset)[0]
-                if any(at <= physical_offset < at + size for at, size in self._damaged):
+                if self._is_damaged(queue.entry(queue_offset)[0]):
                     self._hole(queue, queue_offset, queue_offset + 1)
+                elif queue in self._expected:
+                    self.report.entries_cut += queue.cut_from(queue_offset)
+                    break
 
-    def _cut(self, end_offset: int) -> None:
+    def _note_torn_end(self, end_offset: int) -> None:
+        """Say what stands behind the last sound record; nothing of it is kept."""
         report = self.report
         for segment in self._log.chain.segments_from(end_offset):
             report.torn_bytes += _bytes_in_use(segment, max(end_offset - segment.base_offset, 0))
         if report.torn_bytes:
             _log.warning("cut %d bytes off the log at %d", report.torn_bytes, end_offset)
+        lost = sum(_entries_behind(queue, end_offset) for queue in self._queues)
+        last = self._log.chain.segment_at(end_offset)
+        if lost and last is not None:
+            reason = f"the log ends here, {lost} messages behind are lost"
+            position = end_offset - last.base_offset
+            report.damages.append(Damage(last.path, position, report.torn_bytes, reason))
+
+    def _cut(self, end_offset: int) -> None:
+        report = self.report
         self._log.cut(end_offset)
         for queue in self._queues:
             report.entries_cut += queue.cut(end_offset)
@@ -186,6 +296,17 @@ def _first_store_timestamp(log: CommitLog, segment: Segment) -> int:
     for scanned in scanner.scan(segment.base_offset, end):
         return scanned[5]
     return 0
+
+
+def _entries_behind(queue: ConsumeQueue, end_offset: int) -> int:
+    """How many entries at a queue's end point behind the end of the log."""
+    count = 0
+    for queue_offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
+        physical_offset, size, _ = queue.entry(queue_offset)
+        if physical_offset < end_offset or size < RECORD_BYTES_MIN:
+            break
+        count += 1
+    return count
 
 
 def _bytes_in_use(segment: Segment, start: int) -> int:

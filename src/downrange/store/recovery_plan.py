@@ -4,6 +4,7 @@ import logging
 
 from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
+from downrange.store.entry_check import last_borne_out
 from downrange.store.key_index import KeyIndex
 from downrange.store.manifest import Manifest
 from downrange.store.ownership import LastStop
@@ -34,7 +35,8 @@ class RecoveryPlanner:
         manifest: Manifest | None,
         *,
         index_removed: bool,
-        check_crc: bool,
+        check_crc: bool = True,
+        check_whole: bool = False,
     ) -> RecoveryPlan:
         """From where to read; everything, if a derived file is missing."""
         if last_stop is LastStop.CLEAN:
@@ -46,10 +48,21 @@ class RecoveryPlanner:
             if missing:
                 _log.warning("consume queues are incomplete and are built again: %s", missing[:10])
                 start = self._log.min_offset
+        for queue in self._queues:
+            known = last_borne_out(self._log, queue)
+            if known is not None:
+                start = min(start, segment_start(self._log, known))
         index_from = self._index_from(last_stop, checkpoint, manifest, index_removed=index_removed)
         if index_from is not None:
             start = min(start, segment_start(self._log, index_from))
-        return RecoveryPlan(start, index_from or 0, check_crc=check_crc)
+        return RecoveryPlan(
+            start,
+            index_from or 0,
+            check_crc=check_crc,
+            check_whole=check_whole,
+            queues_are_complete=last_stop is LastStop.CLEAN and manifest is not None,
+            deleted_below=manifest.deleted_below if manifest is not None else {},
+        )
 
     def _index_from(
         self,

@@ -21,6 +21,7 @@ from downrange.protocol.record import (
     MAGIC_V2,
     RECORD_BYTES_MIN,
 )
+from downrange.protocol.record_crc import check_record_crc
 from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 from downrange.store.commit_log import CommitLog
 from downrange.store.segment import Segment
@@ -52,11 +53,17 @@ class LogScanner:
     """One walk over the log; `end_offset` is where the last sound record seen so far ended."""
 
     def __init__(
-        self, log: CommitLog, on_damage: Callable[[Damage, int], None], *, check_crc: bool = True
+        self,
+        log: CommitLog,
+        on_damage: Callable[[Damage, int], None],
+        *,
+        check_crc: bool = True,
+        check_whole: bool = False,
     ) -> None:
         self._log = log
         self._on_damage = on_damage
         self._check_crc = check_crc
+        self._check_whole = check_whole
         self.end_offset = 0
 
     def scan(self, start: int, end: int | None = None) -> Iterator[Scanned]:
@@ -69,15 +76,18 @@ class LogScanner:
 
     def _scan_segment(self, segment: Segment, position: int, limit: int) -> Iterator[Scanned]:
         check_crc = self._check_crc
+        check_whole = self._check_whole
         damaged_from = -1
         reason = ""
         with memoryview(segment.map) as view:
             while position + RECORD_BYTES_MIN <= limit:
-                record = _usual(segment, view, position, limit, check_crc)
+                record = None
+                if not check_whole:
+                    record = _usual(segment, view, position, limit, check_crc)
                 if record is None:
                     if _is_blank(segment, position):
                         break
-                    record, why = _check(segment, view, position, limit, check_crc=check_crc)
+                    record, why = _check(segment, view, position, limit, check_crc, check_whole)
                     if record is None:
                         if damaged_from < 0:
                             damaged_from, reason = position, why
@@ -96,7 +106,7 @@ class LogScanner:
         """Whether a later file begins with a sound record, so that this one is not the end."""
         for later in self._log.chain.segments_from(segment.base_offset + segment.size):
             with memoryview(later.map) as view:
-                record, _ = _check(later, view, 0, later.size, check_crc=False)
+                record, _ = _check(later, view, 0, later.size, False, False)
                 if record is not None or _next_candidate(later, 1, later.size) < later.size:
                     return True
         return False
@@ -156,7 +166,12 @@ def _is_blank(segment: Segment, position: int) -> bool:
 
 
 def _check(
-    segment: Segment, view: memoryview, position: int, limit: int, *, check_crc: bool
+    segment: Segment,
+    view: memoryview,
+    position: int,
+    limit: int,
+    check_crc: bool,
+    check_whole: bool,
 ) -> tuple[Scanned | None, str]:
     """The record at `position` in any of its forms, or why there is none."""
     head = HEADS[(HEAD_V4.unpack_from(view, position)[7] >> 4) & 3]
@@ -184,6 +199,8 @@ def _check(
         return None, f"the size of the record ({size}) is not the sum of its parts"
     if check_crc and fields[14] and crc32(view[body_start:body_end]) & CRC_MASK != crc:
         return None, "the body does not have the checksum that the record carries"
+    if check_whole and check_record_crc(view[position:end]) is False:
+        return None, "the record does not have the checksum that its last property says"
     return (
         physical_offset,
         size,

@@ -71,6 +71,7 @@ class StoreSettings:
     message_bytes_max: int = 4 * MIB
     is_slave: bool = False
     check_crc_on_recover: bool = True
+    check_whole_on_recover: bool = False  # forceVerifyPropCRC, see protocol/record_crc.py
     long_topics_enabled: bool = True  # autoMessageVersionOnTopicLen: topics over 127 bytes in V2
     page_cache_busy_ms: int = 1_000
     delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

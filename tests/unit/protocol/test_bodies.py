@@ -1,7 +1,9 @@
 """Bodies: text written by Apache RocketMQ 5.5.0 is read, and written again byte for byte."""
 
+import msgspec
 import pytest
 
+from downrange.model.topics import DataVersion, MessageQueue, TopicConfig
 from downrange.protocol.bodies.assignment import (
     AssignmentRequest,
     AssignmentResponse,
@@ -29,7 +31,6 @@ from downrange.protocol.bodies.queues import (
     ConsumerStatus,
     LockRequest,
     LockResponse,
-    QueueName,
     QueueOffset,
     ResetOffset,
     ResetOffsetForCpp,
@@ -44,10 +45,10 @@ from downrange.protocol.bodies.route import (
     TopicRoute,
     encode_route,
 )
-from downrange.protocol.bodies.topics import DataVersion, KvTable, TopicConfig, TopicList
+from downrange.protocol.bodies.topics import KvTable, TopicList
 from downrange.protocol.errors import RemoteProtocolError
 
-QUEUE = QueueName(topic="T", broker_name="b", queue_id=3)
+QUEUE = MessageQueue(topic="T", broker_name="b", queue_id=3)
 QUEUE_TEXT = b'{"brokerName":"b","queueId":3,"topic":"T"}'
 MAPPING = QueueMapping(
     topic="T", scope="__global__", total_queues=4, bname="b", epoch=1, curr_id_map={0: 1}
@@ -125,7 +126,7 @@ ACK = BatchAck(
     bit_set="AQIAAAAAAABA",
 )
 
-JAVA_TEXTS: list[tuple[Body, bytes]] = [
+JAVA_TEXTS: list[tuple[msgspec.Struct, bytes]] = [
     (ROUTE, ROUTE_TEXT),
     (TopicRoute(), b'{"brokerDatas":[],"filterServerTable":{},"queueDatas":[]}'),
     (
@@ -240,7 +241,7 @@ JAVA_TEXTS: list[tuple[Body, bytes]] = [
 
 @pytest.mark.parametrize(("body", "text"), JAVA_TEXTS, ids=lambda part: type(part).__name__)
 def test_java_text_reads_as_the_body_and_the_body_writes_as_java_text(
-    body: Body, text: bytes
+    body: msgspec.Struct, text: bytes
 ) -> None:
     assert decode_body(type(body), text) == body
     assert encode_body(body) == text

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from downrange.model.topics import DataVersion, TopicConfig
 from downrange.protocol.bodies.json_body import decode_body, encode_body
 from downrange.protocol.bodies.registration import (
     PLAIN_BYTES_MAX,
@@ -20,7 +21,7 @@ from downrange.protocol.bodies.registration import (
     encode_registration,
 )
 from downrange.protocol.bodies.route import QueueMapping
-from downrange.protocol.bodies.topics import DataVersion, TopicConfig
+from downrange.protocol.bodies.topics import decode_topic_line, encode_topic_line
 from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 MAPPING = QueueMapping(
@@ -164,14 +165,14 @@ def test_a_compressed_form_that_lies_is_the_peers_fault(body: bytes) -> None:
     ],
 )
 def test_topic_lines_are_read(line: str, attributes: dict[str, str]) -> None:
-    topic = TopicConfig.from_line(line)
+    topic = decode_topic_line(line)
     assert topic.attributes == attributes
     assert (topic.topic_name, topic.read_queue_nums, topic.perm) == ("T", 4, 6)
 
 
 def test_topic_lines_are_written_as_java_writes_them() -> None:
-    assert TOPIC.to_line() == 'T 4 5 6 SINGLE_TAG {"message.type":"FIFO"}'
-    assert msgspec.structs.replace(TOPIC, attributes=None).to_line() == "T 4 5 6 SINGLE_TAG "
+    assert encode_topic_line(TOPIC) == 'T 4 5 6 SINGLE_TAG {"message.type":"FIFO"}'
+    assert encode_topic_line(TopicConfig(topic_name="T")) == "T 16 16 6 SINGLE_TAG {}"
 
 
 @pytest.mark.parametrize(
@@ -179,12 +180,12 @@ def test_topic_lines_are_written_as_java_writes_them() -> None:
 )
 def test_a_topic_line_that_is_none_is_the_peers_fault(line: str) -> None:
     with pytest.raises(RemoteProtocolError, match="topic line"):
-        TopicConfig.from_line(line)
+        decode_topic_line(line)
 
 
 def test_a_topic_with_a_blank_has_no_line() -> None:
     with pytest.raises(LocalProtocolError, match="blank"):
-        TopicConfig(topic_name="a b").to_line()
+        encode_topic_line(TopicConfig(topic_name="a b"))
 
 
 @given(
@@ -194,5 +195,5 @@ def test_a_topic_with_a_blank_has_no_line() -> None:
 )
 def test_topics_survive_both_forms(name: str, count: int, attributes: dict[str, str]) -> None:
     topic = TopicConfig(topic_name=name, read_queue_nums=count, attributes=attributes)
-    assert TopicConfig.from_line(topic.to_line()) == topic
+    assert decode_topic_line(encode_topic_line(topic)) == topic
     assert decode_body(TopicConfig, encode_body(topic)) == topic

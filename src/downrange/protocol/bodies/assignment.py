@@ -1,7 +1,7 @@
 """Who consumes which queue, when the broker decides: bodies of QUERY_ASSIGNMENT and its switch."""
 
+from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.json_body import Body
-from downrange.protocol.bodies.queues import QueueName
 from downrange.protocol.integers import Int32
 
 
@@ -18,7 +18,7 @@ class AssignmentRequest(Body, frozen=True, kw_only=True):
 class QueueAssignment(Body, frozen=True, kw_only=True):
     """One queue, to be consumed by PULL or POP."""
 
-    message_queue: QueueName | None = None
+    message_queue: MessageQueue | None = None
     mode: str = "PULL"
     attachments: dict[str, str] | None = None
 

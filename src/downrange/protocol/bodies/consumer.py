@@ -2,9 +2,9 @@
 
 import msgspec
 
+from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.protocol.bodies.json_body import Body
-from downrange.protocol.bodies.queues import QueueName
 from downrange.protocol.integers import Int32, Int64
 
 
@@ -67,8 +67,8 @@ class RunningInfo(Body, frozen=True, kw_only=True):
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     subscription_set: tuple[Subscription, ...] = ()
-    mq_table: dict[QueueName, PulledQueue] = msgspec.field(default_factory=dict)
-    mq_pop_table: dict[QueueName, PoppedQueue] = msgspec.field(default_factory=dict)
+    mq_table: dict[MessageQueue, PulledQueue] = msgspec.field(default_factory=dict)
+    mq_pop_table: dict[MessageQueue, PoppedQueue] = msgspec.field(default_factory=dict)
     status_table: dict[str, ConsumeRates] = msgspec.field(default_factory=dict)
     user_consumer_info: dict[str, str] = msgspec.field(default_factory=dict)
     jstack: str | None = None

@@ -41,8 +41,8 @@ def convert_body(body_type: type[B], value: JsonValue) -> B:
         raise RemoteProtocolError(f"{_name(body_type)}: {error}") from None
 
 
-def encode_body(body: Body, *, strict: bool = False) -> bytes:
-    """Write a body as fastjson does, or as strict JSON for a peer that asks for it."""
+def encode_body(body: msgspec.Struct, *, strict: bool = False) -> bytes:
+    """Write a body, or a plain value of the model, as fastjson does; `strict` as `write_json`."""
     return write_json(body, strict=strict)
 
 

@@ -1,17 +1,10 @@
-"""Message queues as bodies name them, locks on them, and offsets by queue."""
+"""Locks on message queues, and offsets by queue."""
 
 import msgspec
 
+from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.json_body import Body
 from downrange.protocol.integers import Int32, Int64
-
-
-class QueueName(Body, frozen=True, kw_only=True):
-    """One queue of a topic on a broker; RocketMQ's MessageQueue. May be the key of a map."""
-
-    topic: str
-    broker_name: str
-    queue_id: Int32
 
 
 class LockRequest(Body, frozen=True, kw_only=True):
@@ -20,19 +13,19 @@ class LockRequest(Body, frozen=True, kw_only=True):
     consumer_group: str
     client_id: str
     only_this_broker: bool = False
-    mq_set: tuple[QueueName, ...] = ()
+    mq_set: tuple[MessageQueue, ...] = ()
 
 
 class LockResponse(Body, frozen=True, kw_only=True):
     """Which of the queues the client now holds."""
 
-    locked: tuple[QueueName, ...] = msgspec.field(default=(), name="lockOKMQSet")
+    locked: tuple[MessageQueue, ...] = msgspec.field(default=(), name="lockOKMQSet")
 
 
 class ResetOffset(Body, frozen=True, kw_only=True):
     """Body of RESET_CONSUMER_CLIENT_OFFSET, and of the broker's answer to an admin client."""
 
-    offset_table: dict[QueueName, Int64] = msgspec.field(default_factory=dict)
+    offset_table: dict[MessageQueue, Int64] = msgspec.field(default_factory=dict)
 
 
 class QueueOffset(Body, frozen=True, kw_only=True):
@@ -53,5 +46,5 @@ class ResetOffsetForCpp(Body, frozen=True, kw_only=True):
 class ConsumerStatus(Body, frozen=True, kw_only=True):
     """How far a client has come, by queue; from the broker also by client id."""
 
-    message_queue_table: dict[QueueName, Int64] = msgspec.field(default_factory=dict)
-    consumer_table: dict[str, dict[QueueName, Int64]] = msgspec.field(default_factory=dict)
+    message_queue_table: dict[MessageQueue, Int64] = msgspec.field(default_factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, Int64]] = msgspec.field(default_factory=dict)

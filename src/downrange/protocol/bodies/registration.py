@@ -14,9 +14,10 @@ from typing import Final
 
 import msgspec
 
+from downrange.model.topics import DataVersion, TopicConfig
 from downrange.protocol.bodies.json_body import Body, decode_body, encode_body
 from downrange.protocol.bodies.route import QueueMapping
-from downrange.protocol.bodies.topics import DataVersion, TopicConfig
+from downrange.protocol.bodies.topics import decode_topic_line, encode_topic_line
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.integers import Int32, Int64
 from downrange.protocol.json_text import write_json
@@ -76,7 +77,9 @@ def encode_registration(registration: Registration, *, compressed: bool) -> byte
         return encode_body(registration)
     table = registration.topic_config_serialize_wrapper
     parts = [_sized(encode_body(table.data_version)), _INT.pack(len(table.topic_config_table))]
-    parts += [_sized(topic.to_line().encode()) for topic in table.topic_config_table.values()]
+    parts += [
+        _sized(encode_topic_line(topic).encode()) for topic in table.topic_config_table.values()
+    ]
     parts.append(_sized(write_json(registration.filter_server_list)))
     mappings = table.topic_queue_mapping_info_map.values()
     parts.append(_INT.pack(len(mappings)))
@@ -92,7 +95,7 @@ def decode_registration(body: bytes, *, compressed: bool) -> Registration:
     version = decode_body(DataVersion, parts.sized())
     topics = {}
     for _ in range(parts.count()):
-        topic = TopicConfig.from_line(parts.sized().decode("utf-8", "replace"))
+        topic = decode_topic_line(parts.sized().decode("utf-8", "replace"))
         topics[topic.topic_name] = topic
     filters = decode_body(tuple[str, ...], parts.sized())
     mappings = {}

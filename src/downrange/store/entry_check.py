@@ -1,0 +1,46 @@
+"""Says whether a queue entry points at the message that it stands for."""
+
+from downrange.model.names import LMQ_PREFIX
+from downrange.protocol.errors import RemoteProtocolError
+from downrange.protocol.record import decode_record
+from downrange.store.commit_log import CommitLog
+from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
+
+
+def is_borne_out(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Whether the record names this very queue, offset and place; holes and fillers need none."""
+    physical_offset, size, tag_code = queue.entry(queue_offset)
+    if tag_code == HOLE_TAG or size == FILLER_SIZE:
+        return True
+    view = log.view(physical_offset, size)
+    if view is None:
+        return False
+    try:
+        record = decode_record(view, check_crc=False)
+    except RemoteProtocolError:
+        return False
+    if queue.topic.startswith(LMQ_PREFIX):
+        return record.physical_offset == physical_offset  # the record is that of another topic
+    return (record.topic, record.queue_id, record.queue_offset, record.physical_offset) == (
+        queue.topic.encode(),
+        queue.queue_id,
+        queue_offset,
+        physical_offset,
+    )
+
+
+def last_borne_out(log: CommitLog, queue: ConsumeQueue) -> int | None:
+    """From where the log must be read to know a queue's end; None if the last entry is right.
+
+    That is where the newest message stands whose entry is right, or the log's beginning.
+    """
+    first = queue.chain.min_offset // ENTRY_BYTES
+    last = queue.max_offset - 1
+    for queue_offset in range(last, first - 1, -1):
+        physical_offset = queue.entry(queue_offset)[0]
+        if is_borne_out(log, queue, queue_offset):
+            return None if queue_offset == last else physical_offset
+        older = queue.entry(max(queue_offset - 1, first))[0]
+        if 0 <= physical_offset < log.min_offset and older < log.min_offset:
+            return None  # retention has removed the messages
+    return log.min_offset if last >= first else None

@@ -1,0 +1,160 @@
+"""Small stores for unit tests: files of a few entries, a clock and a disk that a test directs."""
+
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from downrange.protocol.record import Record, decode_records
+from downrange.runtime.clock import Clock
+from downrange.runtime.disk import Disk, DiskUsage
+from downrange.store.message_store import MessageStore
+from downrange.store.reader import ReadResult
+from downrange.store.settings import (
+    FlushSettings,
+    ReadSettings,
+    RetentionSettings,
+    StoreSettings,
+)
+from downrange.testing.clock import ManualClock
+
+SEGMENT_BYTES = 4096
+QUEUE_ENTRIES = 10
+INDEX_SLOTS = 13
+INDEX_ITEMS = 21  # item 0 is never used, so 20 keys fit
+TOPIC = "T"
+HEAD_AND_LENGTHS = 91  # a record without body, topic and properties
+FULL_PERCENT = 100
+
+
+class StagedDisk(Disk):
+    """The real disk, except for what a test says about room, usage and what it notes down."""
+
+    def __init__(self) -> None:
+        self.used_ratio = 0.10
+        self.boot = "boot-1"
+        self.modified: dict[str, int] = {}  # file name -> time, where a test wants another
+        self.allocations: list[tuple[int, int]] = []
+        self.on_allocate: Callable[[], None] = lambda: None
+        self.on_sync: Callable[[], None] = lambda: None
+        self.open_descriptors: set[int] = set()
+
+    def usage(self, path: Path) -> DiskUsage:
+        del path
+        used = round(FULL_PERCENT * 10 * self.used_ratio)
+        return DiskUsage(total_bytes=FULL_PERCENT * 10, free_bytes=FULL_PERCENT * 10 - used)
+
+    def boot_id(self) -> str:
+        return self.boot
+
+    def modified_ms(self, path: Path) -> int:
+        return self.modified.get(path.name, super().modified_ms(path))
+
+    def allocate(self, descriptor: int, offset: int, length: int) -> None:
+        self.allocations.append((offset, length))
+        self.on_allocate()
+        super().allocate(descriptor, offset, length)
+
+    def sync(self, descriptor: int) -> None:
+        self.on_sync()
+        super().sync(descriptor)
+
+    def open_file(self, path: Path, *, create: bool, writable: bool = True) -> int:
+        descriptor = super().open_file(path, create=create, writable=writable)
+        self.open_descriptors.add(descriptor)
+        return descriptor
+
+    def close_file(self, descriptor: int) -> None:
+        super().close_file(descriptor)
+        self.open_descriptors.discard(descriptor)
+
+
+def no_space() -> None:
+    """What a disk does when it is full."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def input_output_error() -> None:
+    """What a disk does when it is broken."""
+    raise OSError(errno.EIO, "Input/output error")
+
+
+class Changes(TypedDict, total=False):
+    """Settings that a test may want otherwise than `small_settings` has them."""
+
+    segment_bytes: int
+    queue_entries: int
+    index_slots: int
+    index_items: int
+    index_enabled: bool
+    message_bytes_max: int
+    is_slave: bool
+    store_host: bytes
+    long_topics_enabled: bool
+    page_cache_busy_ms: int
+    check_whole_on_recover: bool
+    flush: FlushSettings
+    retention: RetentionSettings
+    read: ReadSettings
+
+
+def small_settings(root: Path, **changes: Unpack[Changes]) -> StoreSettings:
+    """Files so small that a few messages fill them."""
+    settings = StoreSettings(
+        root=root,
+        segment_bytes=SEGMENT_BYTES,
+        queue_entries=QUEUE_ENTRIES,
+        index_slots=INDEX_SLOTS,
+        index_items=INDEX_ITEMS,
+        read=ReadSettings(memory_bytes=1 << 30),
+    )
+    return replace(settings, **changes)
+
+
+def open_store(
+    root: Path,
+    clock: Clock | None = None,
+    disk: Disk | None = None,
+    **changes: Unpack[Changes],
+) -> MessageStore:
+    """A store that is open."""
+    store = MessageStore(
+        small_settings(root, **changes), disk or StagedDisk(), clock or ManualClock()
+    )
+    store.open()
+    return store
+
+
+def fill(
+    store: MessageStore,
+    bodies: Iterable[bytes],
+    topic: str = TOPIC,
+    queue_id: int = 0,
+    properties: bytes = b"",
+) -> None:
+    """Append messages and make them visible."""
+    for body in bodies:
+        store.append(topic, queue_id, body, properties)
+    assert store.flush_now()
+    store.dispatch_some()
+
+
+def numbered(count: int, size: int = 4) -> list[bytes]:
+    """Bodies that tell which one they are."""
+    return [f"{number:0{size}d}".encode() for number in range(count)]
+
+
+def records_of(result: ReadResult) -> list[Record]:
+    """The records of a read."""
+    return [record for view in result.views for record in decode_records(view)]
+
+
+def bodies_of(result: ReadResult) -> list[bytes]:
+    """The bodies of a read."""
+    return [record.body for record in records_of(result)]
+
+
+def crash(store: MessageStore) -> None:
+    """Leave the store as a killed process does: nothing is closed, the abort file stays."""
+    store._unmap()
