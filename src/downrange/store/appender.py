@@ -123,9 +123,7 @@ class Appender:
         self._log.write(packed, rest)
         queue.next_offset += queued
         self.store_timestamp = stored_ms
-        entries = self._entries
-        tag_code = entries.tag_code(topic, properties, stored_ms)
-        keys = entries.keys(sys_flag, properties)
+        tag_code, keys = self._entries.tag_code_and_keys(topic, sys_flag, properties, stored_ms)
         self._dispatcher.offer(
             (
                 queue,

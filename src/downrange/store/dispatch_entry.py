@@ -11,9 +11,8 @@ from downrange.protocol.sys_flag import (
 from downrange.store.consume_queue import ConsumeQueue
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_TAG_CODES_MAX = 4096  # distinct tags are few; a producer that invents them costs only time
+_TAGS_MAX = 4096  # distinct tags are few; a producer that invents them costs only time
 TAG_KEY_PREFIX = b"T#"
-_NO_KEYS: list[bytes] = []
 _VALUE_END = 2
 
 # A record on its way into its consume queue and the key index; a plain tuple, because there is one
@@ -27,39 +26,57 @@ class EntryReader:
 
     def __init__(self, delay_levels: DelayLevels) -> None:
         self._delay_levels = delay_levels
-        self._tag_codes: dict[bytes, int] = {}
+        # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
+        self._tags: dict[bytes, tuple[int, bytes]] = {}
 
-    def tag_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
-        """The number that stands for the tag in the consume queue."""
-        if topic == SCHEDULE_TOPIC:
-            level = find_property(properties, b"DELAY")
-            if level is not None and level.isdigit() and int(level) > 0:
-                clamped = self._delay_levels.clamp(int(level))
-                return store_timestamp + self._delay_levels.delay_ms(clamped)
-        tag = _value(properties, b"TAGS\x01")
-        if tag is None:
-            return 0
-        code = self._tag_codes.get(tag)
-        if code is None:
-            if len(self._tag_codes) >= _TAG_CODES_MAX:
-                self._tag_codes.clear()
-            code = self._tag_codes[tag] = java_hash_bytes(tag)
-        return code
-
-    def keys(self, sys_flag: int, properties: bytes) -> list[bytes]:
-        """What the key index holds of this record: the unique id, the user's keys, the tag."""
-        if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-            return _NO_KEYS
+    def tag_code_and_keys(
+        self, topic: str, sys_flag: int, properties: bytes, store_timestamp: int
+    ) -> tuple[int, list[bytes]]:
+        """Both at once, for the hot path: the tag is looked for only once."""
         unique_key = _value(properties, b"UNIQ_KEY\x01")
         keys = [unique_key] if unique_key is not None else []
         text = _value(properties, b"KEYS\x01")
         if text is not None:
             keys += split_key_bytes(text)
-        # 5.5.0 finds messages by tag too, under TOPIC#T#TAG.
+        code = 0
         tag = _value(properties, b"TAGS\x01")
         if tag is not None:
-            keys.append(TAG_KEY_PREFIX + tag)
-        return keys
+            code, tag_key = self._tags.get(tag) or self._remember(tag)
+            keys.append(tag_key)
+        if topic == SCHEDULE_TOPIC:
+            code = self._deliver_time(properties, store_timestamp) or code
+        if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            return code, []
+        return code, keys
+
+    def tag_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
+        """The number that stands for the tag in the consume queue."""
+        if topic == SCHEDULE_TOPIC:
+            deliver_time = self._deliver_time(properties, store_timestamp)
+            if deliver_time:
+                return deliver_time
+        tag = _value(properties, b"TAGS\x01")
+        if tag is None:
+            return 0
+        return (self._tags.get(tag) or self._remember(tag))[0]
+
+    def keys(self, sys_flag: int, properties: bytes) -> list[bytes]:
+        """What the key index holds of this record: the unique id, the user's keys, the tag."""
+        return self.tag_code_and_keys("", sys_flag, properties, 0)[1]
+
+    def _deliver_time(self, properties: bytes, store_timestamp: int) -> int:
+        """What stands for the tag of a delayed message; 0 if it has no delay."""
+        level = find_property(properties, b"DELAY")
+        if level is None or not level.isdigit() or int(level) == 0:
+            return 0
+        clamped = self._delay_levels.clamp(int(level))
+        return store_timestamp + self._delay_levels.delay_ms(clamped)
+
+    def _remember(self, tag: bytes) -> tuple[int, bytes]:
+        if len(self._tags) >= _TAGS_MAX:
+            self._tags.clear()
+        found = self._tags[tag] = (java_hash_bytes(tag), TAG_KEY_PREFIX + tag)
+        return found
 
 
 def _value(properties: bytes, name_with_end: bytes) -> bytes | None:

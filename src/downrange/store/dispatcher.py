@@ -88,15 +88,16 @@ class Dispatcher:
             scanned
         )
         topic = name.decode("utf-8", "replace")
+        tag_code, keys = self._entries.tag_code_and_keys(topic, sys_flag, properties, stored_ms)
         return (
             self._queues.ensure(topic, queue_id),
             is_queued(sys_flag) and physical_offset >= self.deleted_below.get(topic, 0),
             queue_offset,
             physical_offset,
             size,
-            self._entries.tag_code(topic, properties, stored_ms),
+            tag_code,
             stored_ms,
-            self._entries.keys(sys_flag, properties) if self._index is not None else [],
+            keys,
             properties,
         )
 

@@ -2,7 +2,7 @@
 
 from downrange.model.names import LMQ_PREFIX
 from downrange.protocol.errors import RemoteProtocolError
-from downrange.protocol.record import decode_record
+from downrange.protocol.record import Record, decode_record, record_size
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
 
@@ -12,21 +12,16 @@ def is_borne_out(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool
     physical_offset, size, tag_code = queue.entry(queue_offset)
     if tag_code == HOLE_TAG or size == FILLER_SIZE:
         return True
-    view = log.view(physical_offset, size)
-    if view is None:
-        return False
-    try:
-        record = decode_record(view, check_crc=False)
-    except RemoteProtocolError:
-        return False
-    if queue.topic.startswith(LMQ_PREFIX):
-        return record.physical_offset == physical_offset  # the record is that of another topic
-    return (record.topic, record.queue_id, record.queue_offset, record.physical_offset) == (
-        queue.topic.encode(),
-        queue.queue_id,
-        queue_offset,
-        physical_offset,
-    )
+    record = _record(log, physical_offset, size)
+    if record is None or queue.topic.startswith(LMQ_PREFIX):
+        return record is not None  # messages of a light queue are records of another topic
+    named = (record.topic, record.queue_id, record.queue_offset)
+    return named == (queue.topic.encode(), queue.queue_id, queue_offset)
+
+
+def is_record(log: CommitLog, physical_offset: int, size: int) -> bool:
+    """Whether a whole record of this size is here; its body is not looked at."""
+    return _record(log, physical_offset, size) is not None
 
 
 def last_borne_out(log: CommitLog, queue: ConsumeQueue) -> int | None:
@@ -44,3 +39,15 @@ def last_borne_out(log: CommitLog, queue: ConsumeQueue) -> int | None:
         if 0 <= physical_offset < log.min_offset and older < log.min_offset:
             return None  # retention has removed the messages
     return log.min_offset if last >= first else None
+
+
+def _record(log: CommitLog, physical_offset: int, size: int) -> Record | None:
+    view = log.view(physical_offset, size)
+    if view is None:
+        return None
+    try:
+        record = decode_record(view, check_crc=False)
+    except RemoteProtocolError:
+        return None
+    is_here = record.physical_offset == physical_offset and record_size(view) == size
+    return record if is_here else None

@@ -20,7 +20,7 @@ from downrange.store.settings import StoreSettings
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{17}")
 _UNSIGNED = 0xFFFFFFFF
-TAG_HASHES_MAX = 4096
+TAG_HASHES_MAX = 1024  # of a topic
 
 
 class KeyIndex:
@@ -33,9 +33,8 @@ class KeyIndex:
         self._slots = settings.index_slots
         self._items = settings.index_items
         self.files: list[IndexFile] = []
-        self._prefix_hashes: dict[str, int] = {}
-        # Tags come again and again, so their hashes are worth keeping.
-        self._tag_hashes: dict[tuple[int, bytes], int] = {}
+        # Topic -> hash of "TOPIC#", and hashes of its tags, which come again and again.
+        self._topics: dict[str, tuple[int, dict[bytes, int]]] = {}
         self._last: IndexFile | None = None
 
     def load(self) -> list[Path]:
@@ -71,20 +70,20 @@ class KeyIndex:
         self, topic: str, keys: list[bytes], physical_offset: int, store_timestamp: int
     ) -> None:
         """Add the keys of a message; `OSError` if the disk has no room."""
-        prefix = self._prefix_hashes.get(topic)
-        if prefix is None:
-            prefix = self._prefix_hashes[topic] = java_hash(topic + "#") & _UNSIGNED
-        tag_hashes = self._tag_hashes
+        known = self._topics.get(topic)
+        if known is None:
+            known = self._topics[topic] = (java_hash(topic + "#") & _UNSIGNED, {})
+        prefix, tag_hashes = known
         try:
             for key in keys:
                 last = self._last
                 if last is None or last.count >= last.count_max:
                     last = self._roll()
-                key_hash = tag_hashes.get((prefix, key))
+                key_hash = tag_hashes.get(key)
                 if key_hash is None:
                     key_hash = index_key_hash(extend_hash(prefix, key))
-                    if key.startswith(TAG_KEY_PREFIX):
-                        self._remember_tag(prefix, key, key_hash)
+                    if key.startswith(TAG_KEY_PREFIX) and len(tag_hashes) < TAG_HASHES_MAX:
+                        tag_hashes[key] = key_hash
                 last.put(key_hash, physical_offset, store_timestamp)
         except OSError:
             self.cut(physical_offset)  # all keys of a message or none, so that it can come again
@@ -144,11 +143,6 @@ class KeyIndex:
             file.close()
         self.files.clear()
         self._last = None
-
-    def _remember_tag(self, prefix: int, key: bytes, key_hash: int) -> None:
-        if len(self._tag_hashes) >= TAG_HASHES_MAX:
-            self._tag_hashes.clear()
-        self._tag_hashes[prefix, key] = key_hash
 
     def _roll(self) -> IndexFile:
         self._disk.make_directory(self._directory)

@@ -16,7 +16,7 @@ from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
 from downrange.store.dispatch_entry import EntryReader, is_queued
-from downrange.store.entry_check import is_borne_out
+from downrange.store.entry_check import is_borne_out, is_record
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.scanner import Damage, LogScanner, Scanned
@@ -76,7 +76,6 @@ class Recovery:
         self._entries = entries
         self._queue_of: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._expected: dict[ConsumeQueue, int] = {}
-        self._first_expected: dict[ConsumeQueue, int] = {}
         self._queues_are_complete = False
         self._damaged: list[tuple[int, int]] = []  # physical offset, size
         self._deleted_below: dict[bytes, int] = {}
@@ -138,7 +137,7 @@ class Recovery:
             if not is_right and self._is_doubtful(queue, queue_offset, physical_offset, sys_flag):
                 self._refuse(physical_offset, size, f"its queue offset cannot be {queue_offset}")
                 return
-            if self._expected[queue] < queue_offset:
+            if self._expected.get(queue) != queue_offset:
                 self._hole_gap(queue, queue_offset)
             if not is_right and queue.restore(queue_offset, physical_offset, size, tag_code):
                 self.report.entries_restored += 1
@@ -157,8 +156,6 @@ class Recovery:
         if topic in {"", ".", ".."} or "/" in topic or "\0" in topic or len(name) > NAME_BYTES_MAX:
             return None
         queue = self._queue_of[name, queue_id] = self._queues.ensure(topic, queue_id)
-        first = queue.first_at_or_behind(self.report.start_offset)
-        self._expected[queue] = self._first_expected[queue] = first
         return queue
 
     def _is_doubtful(
@@ -175,7 +172,7 @@ class Recovery:
             return is_borne_out(self._log, queue, queue_offset)  # another one has that place
         if missing == 0 or sys_flag & INNER_BATCH:
             return False
-        if self._expected[queue] != self._first_expected[queue]:
+        if queue in self._expected:
             # Only messages lost in damage can be missing between two of a queue.
             return missing * RECORD_BYTES_MIN > sum(size for _, size in self._damaged)
         if self.report.start_offset > self._log.min_offset and not self._queues_are_complete:
@@ -192,9 +189,6 @@ class Recovery:
         self.report.damages.append(damage)
         self._damaged.append((physical_offset, damage.size))
 
-    def _is_damaged(self, physical_offset: int) -> bool:
-        return any(at <= physical_offset < at + size for at, size in self._damaged)
-
     def _hole(self, queue: ConsumeQueue, start: int, stop: int) -> None:
         """The messages from `start` to `stop` are lost in the damage just before."""
         physical_offset, size = self._damaged[-1] if self._damaged else (self._log.min_offset, 1)
@@ -202,30 +196,51 @@ class Recovery:
             queue.make_hole(queue_offset, physical_offset, size)
 
     def _hole_gap(self, queue: ConsumeQueue, stop: int) -> None:
-        """The messages before `stop` that were not read are lost, unless their entries are right."""
-        for queue_offset in range(self._expected[queue], stop):
-            if queue_offset >= queue.max_offset:
-                break  # filled up with holes when the next entry is put
-            if not is_borne_out(self._log, queue, queue_offset):
-                physical_offset, size, _ = queue.entry(queue_offset)
-                if self._log.view(physical_offset, size) and not self._is_damaged(physical_offset):
-                    self._refuse(physical_offset, size, "it is not the message of its entry")
+        """The messages before `stop` that should have been read, and were not, are lost."""
+        expected = self._expected.get(queue)
+        if expected is None:
+            self._hole_damaged(queue, stop)
+            return
+        for queue_offset in range(expected, min(stop, queue.max_offset)):
+            if self._is_lost(queue, queue_offset) or not is_borne_out(
+                self._log, queue, queue_offset
+            ):
                 self._hole(queue, queue_offset, queue_offset + 1)
+
+    def _hole_damaged(self, queue: ConsumeQueue, stop: int) -> None:
+        """Before the first message read of a queue only what is in damage is known to be lost."""
+        if self._damaged:
+            start = queue.first_at_or_behind(self.report.start_offset)
+            for queue_offset in range(start, min(stop, queue.max_offset)):
+                if self._is_damaged(queue.entry(queue_offset)[0]):
+                    self._hole(queue, queue_offset, queue_offset + 1)
 
     def _hole_tails(self) -> None:
         """Entries behind the last sound record of their queue: in damage, or of no message."""
         for queue in self._queues:
-            start = self._expected.get(queue)
-            if start is None:
-                start = queue.max_offset
-                if self._damaged:
-                    start = queue.first_at_or_behind(self.report.start_offset)
-            for queue_offset in range(start, queue.max_offset):
-                if self._is_damaged(queue.entry(queue_offset)[0]):
-                    self._hole(queue, queue_offset, queue_offset + 1)
-                elif queue in self._expected:
+            if queue not in self._expected:
+                self._hole_damaged(queue, queue.max_offset)
+                continue
+            for queue_offset in range(self._expected[queue], queue.max_offset):
+                if not self._is_lost(queue, queue_offset):
                     self.report.entries_cut += queue.cut_from(queue_offset)
                     break
+                self._hole(queue, queue_offset, queue_offset + 1)
+
+    def _is_damaged(self, physical_offset: int) -> bool:
+        return any(at <= physical_offset < at + size for at, size in self._damaged)
+
+    def _is_lost(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether an entry points into damage, or at a record that is not its own any more."""
+        physical_offset, size, _ = queue.entry(queue_offset)
+        if self._is_damaged(physical_offset):
+            return True
+        if is_borne_out(self._log, queue, queue_offset) or not is_record(
+            self._log, physical_offset, size
+        ):
+            return False
+        self._refuse(physical_offset, size, f"it is not {queue_offset} of {queue.topic} any more")
+        return True
 
     def _note_torn_end(self, end_offset: int) -> None:
         """Say what stands behind the last sound record; nothing of it is kept."""
