@@ -14,6 +14,9 @@ INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 _INTEGER = re.compile(r"([+-]?)([^\D\U00010000-\U0010ffff]+)")
+# Plain digits up to these lengths are always in range: the usual case, decided fast.
+_INT_DIGITS_SAFE = 9
+_LONG_DIGITS_SAFE = 18
 _LONG_DIGITS_MAX = 19
 _BLANKS = "".join(map(chr, range(0x21)))
 _DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -30,6 +33,8 @@ _NAMED = {
 
 def parse_int(text: str) -> int:
     """The value of `Integer.valueOf(text)`; `ValueError` where Java throws."""
+    if len(text) <= _INT_DIGITS_SAFE and text.isdecimal() and text.isascii():
+        return int(text)
     value = _parse_integer(text)
     if not INT_MIN <= value <= INT_MAX:
         raise ValueError(f"{text!r} is not a 32-bit number")
@@ -38,6 +43,8 @@ def parse_int(text: str) -> int:
 
 def parse_long(text: str) -> int:
     """The value of `Long.valueOf(text)`; `ValueError` where Java throws."""
+    if len(text) <= _LONG_DIGITS_SAFE and text.isdecimal() and text.isascii():
+        return int(text)
     value = _parse_integer(text)
     if not LONG_MIN <= value <= LONG_MAX:
         raise ValueError(f"{text!r} is not a 64-bit number")
@@ -67,8 +74,6 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _parse_integer(text: str) -> int:
-    if len(text) <= _LONG_DIGITS_MAX and text.isascii() and text.isdigit():
-        return int(text)
     match = _INTEGER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a number")

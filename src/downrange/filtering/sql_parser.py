@@ -45,7 +45,7 @@ from downrange.filtering.sql_term import (
     text_search,
 )
 
-EXPRESSION_CHARS_MAX = 131_072  # some thousand values in an IN; compiled in well under a second
+EXPRESSION_CHARS_MAX = 131_072  # thousands of values in an IN; compiled within a second
 
 _CONSTANTS = {"TRUE": TRUE, "FALSE": FALSE, "NULL": NULL}
 _PREFIXES = ("+", "-", "NOT")

@@ -1,6 +1,6 @@
 """Filters for reads from a queue, made of a consumer's subscription.
 
-Both follow the store's `MessageFilter`: first the queue entry is asked, then the record. No filter
+They follow the store's `MessageFilter`: first the queue entry is asked, then the record. No filter
 at all (None) stands for a subscription to everything.
 """
 
@@ -14,18 +14,18 @@ from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.protocol.java_text import decode_utf8
 from downrange.protocol.properties import decode_properties, find_property
 from downrange.protocol.property_names import RETRY_TOPIC
-from downrange.protocol.record import HEADS, MAGIC_V1, RECORD_BYTES_MIN
+from downrange.protocol.record import HEAD_V4, HEADS, MAGIC_V1, RECORD_BYTES_MIN
 
-# Finding one property costs about as much as decoding this share of all of them.
+# Decoding the usual eight properties takes as long as finding this many of them one by one.
 _NAMES_TO_FIND_MAX = 6
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 _INT_SPAN = 1 << 32
-_MAGIC_POSITION = 4
-_SYS_FLAG_POSITION = 36
-_BODY_STARTS = tuple(head.size for head in HEADS)
+_ANY_HOST_V6 = 0b11 << 4
+# Magic, system flag, and the body's length if both hosts are IPv4.
+_unpack_head = Struct(">4xi28xi44xi").unpack_from
 _unpack_int = Struct(">i").unpack_from
-_unpack_length = Struct(">h").unpack_from
+_unpack_short = Struct(">h").unpack_from
 _RETRY_TOPIC_NAME = RETRY_TOPIC.encode()
 
 FindExpression = Callable[[str], SqlExpression | None]
@@ -86,7 +86,10 @@ class SqlFilter:
 
 
 class RetrySqlFilter:
-    """Wants messages of a retry topic by the expression for the topic that they come from."""
+    """Wants messages of a retry topic by the expression for the topic that they come from.
+
+    Made for one read: it remembers the expressions that it has asked for.
+    """
 
     __slots__ = ("_filters", "_find_expression")
 
@@ -134,20 +137,26 @@ def pull_filter(
 
 def property_text(record: memoryview) -> bytes | None:
     """The property text of a record's bytes, or None if its lengths lead outside of it."""
-    if len(record) < RECORD_BYTES_MIN:
+    size = len(record)
+    if size < RECORD_BYTES_MIN:
         return None
-    body_start = _BODY_STARTS[(_unpack_int(record, _SYS_FLAG_POSITION)[0] >> 4) & 3]
-    if body_start > len(record):
+    magic, sys_flag, body_length = _unpack_head(record)
+    body_start = HEAD_V4.size
+    if sys_flag & _ANY_HOST_V6:
+        body_start = HEADS[(sys_flag >> 4) & 3].size
+        if body_start > size:
+            return None
+        body_length = _unpack_int(record, body_start - 4)[0]
+    topic_length_at = body_start + body_length
+    if body_length < 0 or topic_length_at + 2 > size:
         return None
-    topic_length_at = body_start + _unpack_int(record, body_start - 4)[0]
-    is_short = _unpack_int(record, _MAGIC_POSITION)[0] == MAGIC_V1
-    length_end = topic_length_at + (1 if is_short else 2)
-    if topic_length_at < body_start or length_end > len(record):
+    if magic == MAGIC_V1:
+        length_at = topic_length_at + 1 + record[topic_length_at]
+    else:
+        length_at = topic_length_at + 2 + _unpack_short(record, topic_length_at)[0]
+    start = length_at + 2
+    if length_at <= topic_length_at or start > size:
         return None
-    topic_length = int.from_bytes(record[topic_length_at:length_end], "big")
-    start = length_end + topic_length + 2
-    if start > len(record):
-        return None
-    length = _unpack_length(record, start - 2)[0]
-    end = start + max(length, 0)
-    return bytes(record[start:end]) if end <= len(record) else None
+    # Java takes a length above 32,767 for a negative one, and reads no properties.
+    end = start + max(_unpack_short(record, length_at)[0], 0)
+    return bytes(record[start:end]) if end <= size else None
