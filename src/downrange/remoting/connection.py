@@ -8,12 +8,13 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import cast
 
 from downrange.protocol.command import Command, request, response
 from downrange.protocol.command_codec import decode_command, encode_command
 from downrange.protocol.errors import ProtocolError, RemoteProtocolError
 from downrange.protocol.frame import FRAME_BYTES_MAX, FrameDecoder
-from downrange.protocol.hosts import format_address
+from downrange.protocol.hosts import encode_host, format_address
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import (
     ConnectionLostError,
@@ -61,19 +62,20 @@ class Connection(asyncio.Protocol):
         self.is_writable = True
         self.is_closed = False
         self.last_read_s = 0.0
-        self.host = b""
+        self.host = bytes(8)  # the peer's address as records carry it
         self.address = "?"
 
     # --- what the transport calls ----------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        # uvloop's transports do what asyncio's do, and are not instances of its class.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         name = transport.get_extra_info("peername")
         if name:
             self.address = format_address(str(name[0]), int(name[1]))
+            self.host = encode_host(str(name[0]), int(name[1]))
         self.last_read_s = self._loop.time()
         if self._on_open is not None:
             self._on_open(self)

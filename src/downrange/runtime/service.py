@@ -21,12 +21,11 @@ class Supervisor:
         self._jobs: dict[str, asyncio.TimerHandle] = {}
         self._is_stopped = False
 
-    def spawn(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def spawn(self, name: str, coroutine: Coroutine[None, None, None]) -> None:
         """Run a coroutine as a task; an error in it is the owner's failure."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
-        return task
 
     def every(self, name: str, interval_s: float, job: Callable[[], None]) -> None:
         """Call `job` again and again, the first time after one interval."""

@@ -5,7 +5,8 @@
 16  key index       8   store time of the last message of a finished index file, ms
 24  master flushed  8   physical offset, replication only
 32  confirmed       8   physical offset of the last record that recovery or a clean stop saw
-40  zeros up to 4096
+40  dispatched      8   physical offset up to which queue entries are on the disk; since 5.5
+48  zeros up to 4096
 """
 
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ Apache broker takes the last entry's end for how far the log was dispatched.
 """
 
 import mmap
+import sys
 from pathlib import Path
 from struct import Struct
 
@@ -72,6 +73,11 @@ class ConsumeQueue:
         while self.min_offset < self.max_offset and self.entry(self.min_offset)[1] == FILLER_SIZE:
             self.min_offset += 1
         self.next_offset = self.max_offset
+
+    @property
+    def first_offset(self) -> int:
+        """The queue offset at which the first file begins."""
+        return self.chain.min_offset // ENTRY_BYTES
 
     def put(self, physical_offset: int, size: int, tag_code: int) -> None:
         """Append the entry of the next message; `OSError` if the disk has no room."""
@@ -155,7 +161,7 @@ class ConsumeQueue:
         low, high = self.chain.min_offset // ENTRY_BYTES, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle)[0] < physical_offset:
+            if self._offset_around(middle) < physical_offset:
                 low = middle + 1
             else:
                 high = middle
@@ -172,7 +178,7 @@ class ConsumeQueue:
         while len(self.chain.segments) > 1:
             second_start = self.chain.segments[1].base_offset // ENTRY_BYTES
             if (
-                self.entry(second_start - 1)[0] >= min_physical_offset
+                self._offset_around(second_start - 1) >= min_physical_offset
                 or not self.chain.drop_first()
             ):
                 break
@@ -200,6 +206,14 @@ class ConsumeQueue:
         self.next_offset = self.max_offset
         self.min_offset = min(self.min_offset, self.max_offset)
         return forgotten
+
+    def _offset_around(self, queue_offset: int) -> int:
+        """The physical offset of an entry; of a neighbour if this one is out of order, damaged."""
+        offsets = [self.entry(queue_offset)[0]]
+        if self.first_offset < queue_offset < self.max_offset - 1:
+            offsets += self.entry(queue_offset - 1)[0], self.entry(queue_offset + 1)[0]
+        middle = sorted(offsets)[len(offsets) // 2]
+        return middle if middle >= 0 else sys.maxsize
 
     def _pad_to(self, queue_offset: int, physical_offset: int) -> None:
         if not self.chain.segments:

@@ -4,7 +4,8 @@ from downrange.model.names import LMQ_PREFIX
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.record import Record, decode_record, record_size
 from downrange.store.commit_log import CommitLog
-from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
+from downrange.store.consume_queue import FILLER_SIZE, HOLE_TAG, ConsumeQueue
+from downrange.store.dispatch_entry import is_queued
 
 
 def is_borne_out(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
@@ -13,10 +14,15 @@ def is_borne_out(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool
     if tag_code == HOLE_TAG or size == FILLER_SIZE:
         return True
     record = _record(log, physical_offset, size)
-    if record is None or queue.topic.startswith(LMQ_PREFIX):
-        return record is not None  # messages of a light queue are records of another topic
-    named = (record.topic, record.queue_id, record.queue_offset)
-    return named == (queue.topic.encode(), queue.queue_id, queue_offset)
+    if record is None or is_light(queue):
+        return record is not None
+    named = (record.topic, record.queue_id, record.queue_offset, is_queued(record.sys_flag))
+    return named == (queue.topic.encode(), queue.queue_id, queue_offset, True)
+
+
+def is_light(queue: ConsumeQueue) -> bool:
+    """Whether the entries are of RocketMQ's light queues: records of other topics."""
+    return queue.topic.startswith(LMQ_PREFIX)
 
 
 def is_record(log: CommitLog, physical_offset: int, size: int) -> bool:
@@ -29,7 +35,7 @@ def last_borne_out(log: CommitLog, queue: ConsumeQueue) -> int | None:
 
     That is where the newest message stands whose entry is right, or the log's beginning.
     """
-    first = queue.chain.min_offset // ENTRY_BYTES
+    first = queue.first_offset
     last = queue.max_offset - 1
     for queue_offset in range(last, first - 1, -1):
         physical_offset = queue.entry(queue_offset)[0]

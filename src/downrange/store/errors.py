@@ -11,6 +11,14 @@ class StoreDamagedError(StoreError):
     """The files cannot be a store of this configuration; nothing was changed."""
 
 
+class SegmentMissingError(StoreDamagedError):
+    """A file in the middle of a chain is gone."""
+
+
+class StoreUnavailableError(StoreError):
+    """The disk refuses what a store needs to be opened; the text names the directory."""
+
+
 class StoreLockedError(StoreError):
     """Another process has the store open."""
 

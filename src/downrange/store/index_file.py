@@ -104,9 +104,6 @@ class IndexFile:
         count = self.count
         slot_position = _HEADER_BYTES + key_hash % self._slots * 4
         (older,) = _unpack_slot(buffer, slot_position)
-        if not 0 < older < count:
-            older = 0
-            self.slots_used += 1
         seconds = 0
         begin_timestamp = self.begin_timestamp
         if begin_timestamp > 0:
@@ -115,11 +112,16 @@ class IndexFile:
                 seconds = 0 if seconds < 0 else SECONDS_MAX
         position = self._items_start + count * _ITEM_BYTES
         if position + _ITEM_BYTES > self._reserved:
-            self._reserve(position + _ITEM_BYTES)
+            self._reserve(position + _ITEM_BYTES)  # may fail, so nothing is counted before
+        if not 0 < older < count:
+            older = 0
+            self.slots_used += 1
         _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
         if count == 1:
             self.begin_offset = physical_offset
             self.begin_timestamp = begin_timestamp = store_timestamp
+        elif store_timestamp < self.end_timestamp:
+            store_timestamp = self.end_timestamp  # the clock was set back
         count += 1
         self.count = count
         self.end_offset = physical_offset
@@ -160,6 +162,19 @@ class IndexFile:
             if item_hash == key_hash and stored_ms <= end_ms:
                 yield physical_offset
             previous, number = number, older
+
+    def reachable(self) -> Iterator[tuple[int, int]]:
+        """Key hash and physical offset of everything that a look-up can find."""
+        for slot in range(self._slots):
+            (number,) = SLOT.unpack_from(self._map, HEADER.size + slot * SLOT.size)
+            previous = self.count
+            while 0 < number < previous:
+                key_hash, physical_offset, _, older = ITEM.unpack_from(
+                    self._map, self._item_position(number)
+                )
+                if key_hash % self._slots == slot:
+                    yield key_hash, physical_offset
+                previous, number = number, older
 
     def cut(self, physical_end: int) -> int:
         """Take back the keys of messages at or behind `physical_end`; returns how many."""

@@ -121,7 +121,10 @@ class KeyIndex:
             _log.warning("index file %s may be incomplete and is built again", self.files[-1].path)
             self._remove(self.files.pop())
         self._last = self.files[-1] if self.files else None
-        return self.end_offset + 1
+        # Some keys of the last message may have been in a file that is gone.
+        end_offset = max(self.end_offset, 0)
+        self.cut(end_offset)
+        return end_offset
 
     def drop_all(self) -> None:
         """Remove every file, to build the index anew."""
@@ -146,11 +149,12 @@ class KeyIndex:
 
     def _roll(self) -> IndexFile:
         self._disk.make_directory(self._directory)
-        created_ms = self._clock.wall_ms()
-        path = self._directory / index_file_name(created_ms)
-        while self._disk.exists(path):
-            created_ms += 1
-            path = self._directory / index_file_name(created_ms)
+        # Files are read in the order of their names, which local time alone does not keep: it
+        # goes back every autumn.
+        name = index_file_name(self._clock.wall_ms())
+        if self._last is not None and name <= self._last.path.name:
+            name = str(int(self._last.path.name) + 1)
+        path = self._directory / name
         try:
             file = IndexFile(self._disk, path, self._slots, self._items, create=True)
         except OSError:

@@ -32,7 +32,10 @@ class Boundary(Enum):
 
 
 class QueryResult(NamedTuple):
-    """Records that have a key, newest first, and how far the index reaches."""
+    """Records that have a key, oldest first, and how far the index reaches.
+
+    If there are more than were asked for, these are the newest.
+    """
 
     records: list[memoryview]
     index_timestamp: int
@@ -129,7 +132,8 @@ class Lookup:
                 records[physical_offset] = view
                 if len(records) >= count_max:
                     break
-        return QueryResult(list(records.values()), index.end_timestamp, max(index.end_offset, 0))
+        in_order = [records[physical_offset] for physical_offset in sorted(records)]
+        return QueryResult(in_order, index.end_timestamp, max(index.end_offset, 0))
 
     def _store_timestamp(self, queue: ConsumeQueue, queue_offset: int) -> int:
         """Store time of a message, or of the next one where this is lost."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from downrange.runtime.disk import Disk
+from downrange.store.consume_queue import ConsumeQueue
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.recovery import dispatched_end
@@ -23,6 +24,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dispatched_end: int
     queues: dict[str, dict[int, int]]  # topic -> queue id -> max offset
     index: dict[str, int]  # file name -> checksum of the part in use
+    # Queue offset of the first file of each queue while the log began at `log_start`.
+    first_offsets: dict[str, dict[int, int]] = {}
+    log_start: int = 0
     # Topic -> physical offset: its records below are those of a topic that was deleted.
     deleted_below: dict[str, int] = {}
 
@@ -35,6 +39,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
                 if queue is None or queue.max_offset < max_offset:
                     missing.append(f"{topic}/{queue_id}")
         return missing
+
+    def beheaded_queues(self, queues: QueueTable, log_start: int) -> list[ConsumeQueue]:
+        """The queues whose first file is gone although retention had no reason to delete it."""
+        if log_start != self.log_start:
+            return []
+        return [
+            queue
+            for queue in queues
+            if queue.first_offset > self.first_offsets.get(queue.topic, {}).get(queue.queue_id, 0)
+            and queue.queue_id in self.queues.get(queue.topic, {})
+        ]
 
     def damaged_index_files(self, index: KeyIndex, *, unchanged: bool) -> list[str]:
         """The index files that are gone, or, if nothing was added since, not what they were."""
@@ -66,19 +81,28 @@ class ManifestFile:
             return None
 
     def save(
-        self, queues: QueueTable, index: KeyIndex | None, deleted_below: dict[str, int]
+        self,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        deleted_below: dict[str, int],
+        log_start: int,
     ) -> None:
         """Write down what there is now; durable when this returns."""
         bounds: dict[str, dict[int, int]] = {}
+        first_offsets: dict[str, dict[int, int]] = {}
         for queue in queues:
             if queue.max_offset:
                 bounds.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+            if queue.first_offset:
+                first_offsets.setdefault(queue.topic, {})[queue.queue_id] = queue.first_offset
         files = index.files if index is not None else []
         manifest = Manifest(
             dispatched_end=dispatched_end(queues),
             queues=bounds,
             index={file.path.name: file.checksum() for file in files},
             deleted_below=deleted_below,
+            first_offsets=first_offsets,
+            log_start=log_start,
         )
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))

@@ -14,7 +14,7 @@ from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
 from downrange.store.dispatch_entry import EntryReader
 from downrange.store.dispatcher import ArrivalListener, Dispatcher
-from downrange.store.errors import AppendRefusedError, PutStatus
+from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
 from downrange.store.flush import DerivedFlush, FlushJob, FlushWaiters, LogFlush, Release
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
@@ -75,21 +75,30 @@ class MessageStore:
         """Lock the directory, recover what is there, and take messages from here on.
 
         `StoreLockedError` if another process has it, `StoreDamagedError` if the files cannot be a
-        store with these settings; in both cases nothing was changed.
+        store with these settings; in both cases nothing was changed. `StoreUnavailableError` if
+        the disk does not let it be read or written.
         """
+        try:
+            return self._open()
+        except OSError as error:
+            raise StoreUnavailableError(
+                f"{self.settings.root} cannot be opened as a store: {error}"
+            ) from error
+
+    def _open(self) -> RecoveryReport:
         settings = self.settings
         for path in (settings.root, settings.commit_log_path, settings.consume_queue_path):
             self._disk.make_directory(path)
-        self.last_stop = self._ownership.take()
         try:
+            self.last_stop = self._ownership.take()
             report = self._recover()
             self._ownership.mark_open()
+            self.retention.follow_log()
+            self.retention.look_at_disk()
         except BaseException:
             self._unmap()
             raise
         self._is_open = True
-        self.retention.follow_log()
-        self.retention.look_at_disk()
         self._refresh_refusal()
         return report
 
@@ -106,6 +115,8 @@ class MessageStore:
             if self.flush_now() and self._dispatch_all() and self._flush_derived_now():
                 self._save_manifest()
                 self._ownership.mark_clean()
+        except OSError as error:
+            _log.error("not closed in order, the next start reads the log again: %s", error)
         finally:
             self._waiters.fail_all(PutStatus.SHUT_DOWN)
             self._unmap()
@@ -170,7 +181,8 @@ class MessageStore:
         job = self.begin_flush()
         if job is not None:
             self.finish_flush(job, _run(job))
-        return self._flush.failure is None
+        # A job that another thread has under way has proved nothing yet.
+        return self._flush.failure is None and self.durable_offset >= self.log.max_offset
 
     def wait_durable(self, end_offset: int, release: Release) -> None:
         """Have `release` called with PUT_OK once `end_offset` is durable, or with the reason."""
@@ -212,7 +224,8 @@ class MessageStore:
 
     def expire_some(self) -> int:
         """Delete what has expired and measure the disk; returns how many log files went."""
-        dropped = self.retention.expire_some()
+        settled_offset = min(self._flush.durable_offset, self._dispatcher.offset)
+        dropped = self.retention.expire_some(settled_offset)
         self._refresh_refusal()
         return dropped
 
@@ -250,6 +263,8 @@ class MessageStore:
         self._dispatcher.deleted_below = {
             topic: min(offset, report.end_offset) for topic, offset in plan.deleted_below.items()
         }
+        if self._dispatcher.deleted_below != plan.deleted_below:
+            self._save_manifest()
         self._appender.store_timestamp = report.store_timestamp
         # What recovery read came from the page cache: it may not be on the disk yet.
         self._flush.start_at(report.start_offset, self.checkpoint.commit_log_timestamp)
@@ -265,6 +280,7 @@ class MessageStore:
             self.queues,
             self.index,
             {topic: offset for topic, offset in deleted_below if offset > min_offset},
+            min_offset,
         )
 
     def _dispatch_all(self) -> bool:

@@ -38,6 +38,8 @@ class Ownership:
             self._disk.lock(descriptor)
         except OSError as error:
             self._disk.close_file(descriptor)
+            if not isinstance(error, BlockingIOError | PermissionError):
+                raise
             raise StoreLockedError(
                 f"{self._lock_path.parent} is in use by another broker; stop that one first, or "
                 f"give this one a store of its own"

@@ -1,11 +1,15 @@
 """All consume queues of a store, by topic and queue id."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from downrange.runtime.disk import Disk
 from downrange.store.consume_queue import ConsumeQueue
+from downrange.store.errors import SegmentMissingError
 from downrange.store.settings import StoreSettings
+
+_log = logging.getLogger(__name__)
 
 
 class QueueTable:
@@ -16,13 +20,29 @@ class QueueTable:
         self._root = settings.consume_queue_path
         self._entries_per_file = settings.queue_entries
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.forgotten = False
 
     def load(self) -> None:
-        """Map the queues that are there."""
+        """Map the queues that are there; those that have lost a file are removed."""
         for topic_path in self._disk.list_directory(self._root):
             for queue_path in self._disk.list_directory(topic_path):
                 if queue_path.name.isascii() and queue_path.name.isdigit():
-                    self.ensure(topic_path.name, int(queue_path.name)).load()
+                    self._load(self.ensure(topic_path.name, int(queue_path.name)))
+
+    def _load(self, queue: ConsumeQueue) -> None:
+        try:
+            queue.load()
+        except SegmentMissingError as error:
+            self.forget(queue, str(error))
+        if queue.chain.has_short_file:
+            self.forget(queue, f"a file in {queue.chain.directory} was cut off")
+
+    def forget(self, queue: ConsumeQueue, reason: str) -> None:
+        """Remove a queue that is not whole; it has to be built again from all of the log."""
+        _log.error("the queue %s/%s is built again: %s", queue.topic, queue.queue_id, reason)
+        self.forgotten = True
+        del self._queues[queue.topic, queue.queue_id]
+        queue.chain.destroy()
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())

@@ -12,12 +12,14 @@ from typing import NamedTuple, Protocol
 from downrange.protocol.record import RECORD_BYTES_MIN
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY, ENTRY_BYTES, HOLE_TAG, ConsumeQueue
+from downrange.store.entry_check import is_light
 from downrange.store.queue_table import QueueTable
 from downrange.store.settings import MIB, ReadSettings, StoreSettings
 
 BYTES_MIN = 100  # a reader that asks for less gets one message all the same
 BYTES_MAX = 128 * MIB
-_unpack_size = Struct(">i").unpack_from
+# Size, queue id and queue offset of a record: who the message is, but for its topic.
+_unpack_identity = Struct(">i8xi4xq").unpack_from
 
 
 class ReadStatus(Enum):
@@ -124,9 +126,9 @@ class QueueReader:
         oldest_in_memory = self._log.max_offset - self._memory_window
         limits = self._limits(count_max, bytes_max)
         views: list[memoryview] = []
-        place = _Place(memoryview(b""), 0, 0)
-        view, base, end = place
+        view, base, end = _Place(memoryview(b""), 0, 0)
         run_start = run_end = -1
+        queue_id = queue.queue_id
         count = size_sum = filtered = last_offset = 0
         next_offset = offset
         status = ReadStatus.NO_MATCHED_MESSAGE
@@ -141,12 +143,12 @@ class QueueReader:
             ):
                 continue
             start = physical_offset - base
-            # The record says its own size first; an entry that disagrees is damaged.
+            # The record says its size, queue and offset; an entry that disagrees is damaged.
             if (
                 start < 0
                 or size < RECORD_BYTES_MIN
                 or start + size > end
-                or _unpack_size(view, start)[0] != size
+                or _unpack_identity(view, start) != (size, queue_id, next_offset - 1)
             ):
                 found = self._locate(queue, next_offset - 1, physical_offset, size)
                 if found is None:
@@ -156,8 +158,8 @@ class QueueReader:
                 if run_end > run_start:
                     views.append(view[run_start:run_end])
                 run_start = run_end = -1
-                place, start, size = found  # noqa: PLW2901 - as the log says, not the entry
-                view, base, end = place
+                # The size is what the log says, not the entry.
+                (view, base, end), start, size = found  # noqa: PLW2901
             if message_filter is not None and not message_filter.matches_record(
                 view[start : start + size]
             ):
@@ -174,17 +176,9 @@ class QueueReader:
         if count:
             status = ReadStatus.FOUND
             views.append(view[run_start:run_end])
-        return ReadResult(
-            status,
-            views,
-            count,
-            size_sum,
-            next_offset,
-            queue.min_offset,
-            queue.max_offset,
-            last_offset < oldest_in_memory,
-            filtered,
-        )
+        is_old = last_offset < oldest_in_memory
+        bounds = queue.min_offset, queue.max_offset
+        return ReadResult(status, views, count, size_sum, next_offset, *bounds, is_old, filtered)
 
     def _locate(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
@@ -195,7 +189,9 @@ class QueueReader:
             if segment is not None:
                 start = physical_offset - segment.base_offset
                 fits = RECORD_BYTES_MIN <= size <= segment.write_position - start
-                if fits and _unpack_size(segment.map, start)[0] == size:
+                named = _unpack_identity(segment.map, start) if fits else ()
+                identity = (size, queue.queue_id, queue_offset)
+                if named == identity or (named[:1] == (size,) and is_light(queue)):
                     place = _Place(
                         memoryview(segment.map), segment.base_offset, segment.write_position
                     )

@@ -199,7 +199,7 @@ class Recovery:
         """The messages before `stop` that should have been read, and were not, are lost."""
         expected = self._expected.get(queue)
         if expected is None:
-            self._hole_damaged(queue, stop)
+            self._hole_lost(queue, stop)
             return
         for queue_offset in range(expected, min(stop, queue.max_offset)):
             if self._is_lost(queue, queue_offset) or not is_borne_out(
@@ -207,19 +207,20 @@ class Recovery:
             ):
                 self._hole(queue, queue_offset, queue_offset + 1)
 
-    def _hole_damaged(self, queue: ConsumeQueue, stop: int) -> None:
-        """Before the first message read of a queue only what is in damage is known to be lost."""
-        if self._damaged:
-            start = queue.first_at_or_behind(self.report.start_offset)
-            for queue_offset in range(start, min(stop, queue.max_offset)):
-                if self._is_damaged(queue.entry(queue_offset)[0]):
-                    self._hole(queue, queue_offset, queue_offset + 1)
+    def _hole_lost(self, queue: ConsumeQueue, stop: int) -> None:
+        """Before the first message read of a queue: entries that point at what was read."""
+        start_offset = self.report.start_offset
+        start = queue.first_at_or_behind(start_offset)
+        for queue_offset in range(start, min(stop, queue.max_offset)):
+            was_read = queue.entry(queue_offset)[0] >= start_offset
+            if was_read and self._is_lost(queue, queue_offset):
+                self._hole(queue, queue_offset, queue_offset + 1)
 
     def _hole_tails(self) -> None:
         """Entries behind the last sound record of their queue: in damage, or of no message."""
         for queue in self._queues:
             if queue not in self._expected:
-                self._hole_damaged(queue, queue.max_offset)
+                self._hole_lost(queue, queue.max_offset)
                 continue
             for queue_offset in range(self._expected[queue], queue.max_offset):
                 if not self._is_lost(queue, queue_offset):

@@ -44,10 +44,14 @@ class RecoveryPlanner:
         else:
             start = crash_start(self._log, self._queues, checkpoint)
         if manifest is not None:
+            for queue in manifest.beheaded_queues(self._queues, self._log.min_offset):
+                self._queues.forget(queue, "its first file is gone")
             missing = manifest.missing_queues(self._queues)
             if missing:
                 _log.warning("consume queues are incomplete and are built again: %s", missing[:10])
                 start = self._log.min_offset
+        if self._queues.forgotten:
+            start = self._log.min_offset
         for queue in self._queues:
             known = last_borne_out(self._log, queue)
             if known is not None:

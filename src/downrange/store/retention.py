@@ -81,8 +81,12 @@ class Retention:
             _log.warning("messages are taken again: %s is %.1f%% full", directory, 100 * ratio)
         return self.disk_state
 
-    def expire_some(self) -> int:
-        """Delete what is due now; returns how many files of the log went."""
+    def expire_some(self, settled_offset: int) -> int:
+        """Delete what is due now; returns how many files of the log went.
+
+        A file that reaches beyond `settled_offset` stays: it may be being synced, and closing it
+        meanwhile would look like a failed disk.
+        """
         ratio = self.look_at_disk().used_ratio
         settings = self._settings
         force = settings.force_enabled and ratio > settings.force_ratio
@@ -90,7 +94,7 @@ class Retention:
         self._manual_rounds -= manual
         dropped = 0
         if manual or force or ratio > settings.clean_ratio or self._is_the_hour():
-            dropped = self._drop_segments(regardless_of_age=force)
+            dropped = self._drop_segments(settled_offset, regardless_of_age=force)
             if not dropped and force:
                 _log.error("the disk fills up and no file of the log can be deleted: %s", ratio)
         if dropped:
@@ -106,12 +110,14 @@ class Retention:
         if self._index is not None:
             self._index.drop_files_below(min_offset)
 
-    def _drop_segments(self, *, regardless_of_age: bool) -> int:
+    def _drop_segments(self, settled_offset: int, *, regardless_of_age: bool) -> int:
         chain = self._log.chain
         expired_before = self._clock.wall_ms() - self._settings.file_reserved_hours * HOUR_MS
         dropped = 0
         while len(chain.segments) > 1 and dropped < self._settings.delete_batch_max:
             path = chain.segments[0].path
+            if chain.segments[0].end_offset > settled_offset:
+                break
             if not regardless_of_age and self._disk.modified_ms(path) > expired_before:
                 break
             if not chain.drop_first():

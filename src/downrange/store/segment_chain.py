@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from downrange.runtime.disk import Disk
-from downrange.store.errors import StoreDamagedError
+from downrange.store.errors import SegmentMissingError, StoreDamagedError
 from downrange.store.segment import Segment, is_segment_name, segment_name
 
 
@@ -22,17 +22,25 @@ class SegmentChain:
         self.segment_bytes = segment_bytes
         self._reserve_bytes = reserve_bytes
         self.segments: list[Segment] = []
+        self.has_short_file = False  # before the last one: somebody has cut it
         # Segments that were removed from the chain while a reader still held a view of them.
         self._waiting_for_readers: list[Segment] = []
 
     def load(self) -> None:
         """Map the files that are there; `StoreDamagedError` if they cannot be one chain."""
-        for path in self._disk.list_directory(self.directory):
-            if not is_segment_name(path.name):
-                continue
-            expected = self.segments[-1].base_offset + self.segment_bytes if self.segments else None
+        names = self._disk.list_directory(self.directory)
+        paths = [path for path in names if is_segment_name(path.name)]
+        # All of them before the first is opened, which may change its length.
+        self._check(paths)
+        for path in paths:
+            self.segments.append(self._open(path, create=False))
+            self.segments[-1].write_position = self.segment_bytes
+
+    def _check(self, paths: list[Path]) -> None:
+        expected = int(paths[0].name) if paths else 0
+        for path in paths:
             base_offset = int(path.name)
-            if base_offset % self.segment_bytes or expected not in {None, base_offset}:
+            if base_offset % self.segment_bytes:
                 raise StoreDamagedError(
                     f"{path} does not continue the files before it with a size of "
                     f"{self.segment_bytes} bytes; if the store was written with another file size, "
@@ -43,9 +51,12 @@ class SegmentChain:
                     f"{path} is longer than the configured file size of {self.segment_bytes} bytes;"
                     f" configure the size that the store was written with"
                 )
-            self.segments.append(self._open(path, create=False))
-        for segment in self.segments:
-            segment.write_position = segment.size
+            if base_offset != expected:
+                name = segment_name(expected)
+                raise SegmentMissingError(f"{path} does not follow on the file before it: {name}")
+            expected += self.segment_bytes
+            is_short = self._disk.size(path) < self.segment_bytes
+            self.has_short_file |= is_short and path != paths[-1]
 
     @property
     def min_offset(self) -> int:
@@ -87,7 +98,11 @@ class SegmentChain:
         except OSError:
             self._disk.unlink(path)  # an empty file of full length would look like a segment
             raise
-        self._disk.fsync_directory(self.directory)
+        try:
+            self._disk.fsync_directory(self.directory)
+        except OSError:
+            self._delete(segment)
+            raise
         self.segments.append(segment)
         return segment
 

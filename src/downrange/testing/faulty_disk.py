@@ -62,7 +62,7 @@ class FaultyDisk(Disk):
         times: int | None = None,
     ) -> Fault:
         """Have an operation fail from its n-th call from now on, for good or so many times."""
-        if not callable(getattr(Disk, operation, None)):
+        if operation.startswith("_") or not hasattr(Disk, operation):
             raise ValueError(f"a disk has no operation {operation!r}")
         fault = Fault(operation, error_number, path_contains, at_call, times)
         self._faults.append(fault)

@@ -11,6 +11,7 @@ from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk, DiskUsage
 from downrange.store.message_store import MessageStore
 from downrange.store.reader import ReadResult
+from downrange.store.recovery import RecoveryReport
 from downrange.store.settings import (
     FlushSettings,
     ReadSettings,
@@ -29,7 +30,7 @@ FULL_PERCENT = 100
 
 
 class StagedDisk(Disk):
-    """The real disk, except for what a test says about room, usage and what it notes down."""
+    """The real files, with room, usage and ages as a test says; nothing waits for the hardware."""
 
     def __init__(self) -> None:
         self.used_ratio = 0.10
@@ -52,13 +53,19 @@ class StagedDisk(Disk):
         return self.modified.get(path.name, super().modified_ms(path))
 
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
+        del descriptor
         self.allocations.append((offset, length))
         self.on_allocate()
-        super().allocate(descriptor, offset, length)
 
     def sync(self, descriptor: int) -> None:
+        del descriptor
         self.on_sync()
-        super().sync(descriptor)
+
+    def fsync_directory(self, path: Path) -> None:
+        del path
+
+    def write(self, path: Path, data: bytes) -> None:
+        path.write_bytes(data)
 
     def open_file(self, path: Path, *, create: bool, writable: bool = True) -> int:
         descriptor = super().open_file(path, create=create, writable=writable)
@@ -158,3 +165,46 @@ def bodies_of(result: ReadResult) -> list[bytes]:
 def crash(store: MessageStore) -> None:
     """Leave the store as a killed process does: nothing is closed, the abort file stays."""
     store._unmap()
+
+
+# --- files on the disk, for tests of what a start makes of them ---------------------------
+
+KEYS = b"KEYS\x01k\x02"
+RECORD_BYTES = HEAD_AND_LENGTHS + 1 + 4 + len(KEYS)  # topic "T", a body of four bytes, one key
+
+
+def written(root: Path, disk: StagedDisk, count: int) -> None:
+    """A store of so many numbered messages, closed in order."""
+    store = open_store(root, disk=disk)
+    fill(store, numbered(count), properties=KEYS)
+    store.close()
+
+
+def reopen(
+    root: Path, disk: StagedDisk, clock: ManualClock | None = None
+) -> tuple[MessageStore, RecoveryReport]:
+    """The store on these files, and what its recovery saw."""
+    store = MessageStore(small_settings(root), disk, clock or ManualClock())
+    return store, store.open()
+
+
+def all_bodies(store: MessageStore, topic: str = TOPIC, queue_id: int = 0) -> list[bytes]:
+    """Everything that a consumer would get."""
+    bodies: list[bytes] = []
+    offset = 0
+    while (result := store.read(topic, queue_id, offset, 32)).next_offset > offset:
+        bodies += bodies_of(result)
+        offset = result.next_offset
+    return bodies
+
+
+def log_file(root: Path, number: int = 0) -> Path:
+    """A file of the log by its number."""
+    return sorted((root / "commitlog").iterdir())[number]
+
+
+def damage(path: Path, position: int, data: bytes) -> None:
+    """Write over a part of a file."""
+    content = bytearray(path.read_bytes())
+    content[position : position + len(data)] = data
+    path.write_bytes(content)

@@ -24,12 +24,12 @@ def test_values_stand_where_java_has_them() -> None:
 
 
 def test_every_value_survives() -> None:
-    checkpoint = Checkpoint(1, 2, 3, 4, 5)
+    checkpoint = Checkpoint(1, 2, 3, 4, 5, 6)
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
     assert len(encode_checkpoint(checkpoint)) == 4096
 
 
-@pytest.mark.parametrize("length", [0, 8, 39])
+@pytest.mark.parametrize("length", [0, 8, 47])
 def test_short_file_says_nothing(length: int) -> None:
     assert decode_checkpoint(encode_checkpoint(JAVA_VALUES)[:length]) == Checkpoint()
 

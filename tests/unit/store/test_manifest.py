@@ -13,7 +13,7 @@ KEYS = b"KEYS\x01k\x02"
 
 def saved(store: MessageStore, disk: StagedDisk, root: Path) -> Manifest:
     file = ManifestFile(disk, root)
-    file.save(store.queues, store.index, {"gone": 17})
+    file.save(store.queues, store.index, {"gone": 17}, store.log.min_offset)
     manifest = file.load()
     assert manifest is not None
     return manifest
@@ -52,6 +52,8 @@ def test_manifest_names_queues_and_index_files(
         "dispatched_end",
         "queues",
         "index",
+        "first_offsets",
+        "log_start",
         "deleted_below",
     }
 
@@ -67,6 +69,18 @@ def test_queue_with_fewer_entries_is_missed(
     assert manifest.missing_queues(store.queues) == []
     store.queues.delete_topic("U")
     assert manifest.missing_queues(store.queues) == ["U/0"]
+
+
+def test_queue_whose_first_file_is_gone_is_noticed(
+    store: MessageStore, tmp_path: Path, disk: StagedDisk
+) -> None:
+    fill(store, numbered(25))
+    manifest = saved(store, disk, tmp_path)
+    assert manifest.beheaded_queues(store.queues, 0) == []
+    queue = store.queues.of_topic("T")[0]
+    queue.chain.drop_first()
+    assert manifest.beheaded_queues(store.queues, 0) == [queue]
+    assert manifest.beheaded_queues(store.queues, 4096) == []  # retention may have had a reason
 
 
 def test_index_file_that_changed_is_noticed_if_nothing_may_have(

@@ -1,0 +1,1 @@
+"""Processes and the command line: settings come in here, and parts become programs."""

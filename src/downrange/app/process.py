@@ -1,0 +1,113 @@
+"""Runs a service as a process: event loop, signals, log lines, exit code."""
+
+import asyncio
+import errno
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import Protocol
+
+from downrange.runtime.durable_file import DurableFileError
+from downrange.runtime.service import OnFailure
+from downrange.store.errors import StoreError
+
+_log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+
+class StartError(Exception):
+    """The process cannot start; the text is all a user needs to read."""
+
+
+class Service(Protocol):
+    """What a process runs."""
+
+    async def start(self) -> str:
+        """Begin to serve; returns the address."""
+        ...
+
+    async def stop(self) -> None:
+        """End in good order."""
+        ...
+
+
+class OneLineFormatter(logging.Formatter):
+    """One line an event, so that a log can be searched; a traceback is folded into its line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s")
+        self.datefmt = "%Y-%m-%dT%H:%M:%S"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole event on one line."""
+        return super().format(record).replace("\r", "").replace("\n", " | ")
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Send the log of this process to its standard error, and nowhere else."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+
+
+def run_service(build: Callable[[OnFailure], Service]) -> int:
+    """Run until SIGTERM, SIGINT or a failure; returns the exit code.
+
+    `build` is called inside the loop. A second signal ends the process at once.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(_serve(build))
+    except StartError as error:
+        _log.critical("cannot start: %s", error)
+        return EXIT_FAILED
+
+
+async def _serve(build: Callable[[OnFailure], Service]) -> int:
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[int] = loop.create_future()
+
+    def finish(code: int) -> None:
+        if not end.done():
+            end.set_result(code)
+
+    def on_signal(number: signal.Signals) -> None:
+        _log.info("stopping on %s", number.name)
+        for known in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(known)
+        finish(EXIT_OK)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    service = build(lambda _name, _error: finish(EXIT_FAILED))
+    try:
+        await service.start()
+    except (OSError, DurableFileError, StoreError) as error:
+        await service.stop()
+        raise StartError(_in_words(error)) from error
+    code = await end
+    await service.stop()
+    _log.info("stopped")
+    return code
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"{error.strerror}; stop who listens there or choose another port"
+    return str(error)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one: half the cost per message."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,234 @@
+"""Puts a broker's parts together, each with what it needs and no more."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+from downrange.broker.delay import DelayedDelivery
+from downrange.broker.half_messages import HalfMessages
+from downrange.broker.handlers.assignment import AssignmentHandler
+from downrange.broker.handlers.client import ClientHandler
+from downrange.broker.handlers.lock import LockHandler
+from downrange.broker.handlers.offset import OffsetHandler
+from downrange.broker.handlers.pull import PullHandler
+from downrange.broker.handlers.query import QueryHandler
+from downrange.broker.handlers.reply import ReplyHandler
+from downrange.broker.handlers.send import SendHandler
+from downrange.broker.handlers.send_back import SendBackHandler
+from downrange.broker.handlers.transaction import TransactionHandler
+from downrange.broker.message_writer import MessageWriter
+from downrange.broker.routes import TopicRoutes
+from downrange.broker.send_reply import SendReply
+from downrange.broker.settings import BrokerSettings
+from downrange.broker.stats import BrokerStats
+from downrange.broker.store_keeper import StoreKeeper
+from downrange.broker.subscriptions import SubscriptionFilters
+from downrange.broker.tables import BrokerTables
+from downrange.broker.transaction_check import HOUR_MS, CheckSettings, TransactionCheck
+from downrange.model.topics import Permission
+from downrange.protocol.delay_levels import DelayLevels
+from downrange.protocol.unique_id import UniqueIdGenerator
+from downrange.remoting.connection import Handler
+from downrange.runtime.clock import Clock
+from downrange.runtime.disk import Disk
+from downrange.store.message_store import MessageStore
+from downrange.store.offset_tables import delay_offsets_file
+from downrange.store.reader import physical_memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts that have a life of their own, and what is served."""
+
+    pulls: PullHandler
+    delayed: DelayedDelivery
+    half_messages: HalfMessages
+    transaction_check: TransactionCheck
+    routes: dict[int, Handler]
+
+
+class Assembler:
+    """Builds the parts of one broker around its store and tables."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        keeper: StoreKeeper,
+        tables: BrokerTables,
+        stats: BrokerStats,
+        topic_routes: TopicRoutes,
+        clock: Clock,
+        disk: Disk,
+        chance: random.Random,
+        *,
+        address: str,
+        process_id: int,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._tables = tables
+        self._stats = stats
+        self._topic_routes = topic_routes
+        self._clock = clock
+        self._chance = chance
+        self._address = address
+        self._process_id = process_id
+        self._loop = asyncio.get_running_loop()
+        self._levels = DelayLevels.parse(store.settings.delay_levels)
+        self._writer = MessageWriter(store, keeper, self._levels)
+        self._filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
+        self._delay_file = delay_offsets_file(disk, store.settings.config_path)
+
+    def assemble(self) -> Assembly:
+        """All parts, none of them started."""
+        half_messages = HalfMessages(
+            self._store, self._writer, self._stats, self._clock, self._loop.call_later
+        )
+        pulls = self._pulls()
+        return Assembly(
+            pulls=pulls,
+            delayed=DelayedDelivery(
+                self._store,
+                self._writer,
+                self._levels,
+                self._delay_file,
+                self._stats,
+                self._clock,
+                self._loop.call_later,
+            ),
+            half_messages=half_messages,
+            transaction_check=self._transaction_check(half_messages),
+            routes={
+                **self._sends(half_messages).routes(),
+                **pulls.routes(),
+                **self._group_routes(),
+                **self._message_routes(half_messages),
+            },
+        )
+
+    def _sends(self, half_messages: HalfMessages) -> SendHandler:
+        settings, tables = self._settings, self._tables
+        return SendHandler(
+            tables.topics,
+            tables.groups,
+            tables.locks,
+            self._writer,
+            half_messages,
+            self._stats,
+            SendReply(self._store.settings.store_host, settings.region, traces=settings.traces),
+            UniqueIdGenerator(
+                ip=settings.effective_address,
+                process_id=self._process_id,
+                clock=self._clock,
+                random=self._chance,
+            ),
+            self._clock,
+            self._chance,
+            cluster_name=settings.cluster_name,
+            broker_address=self._address,
+            is_writable=bool(settings.permission & Permission.WRITE),
+            rejects_transactions=settings.rejects_transactions,
+            accepts_from_ms=settings.accepts_from_ms,
+        )
+
+    def _pulls(self) -> PullHandler:
+        settings, tables = self._settings, self._tables
+        return PullHandler(
+            self._store,
+            tables.topics,
+            tables.groups,
+            tables.offsets,
+            tables.consumers,
+            self._filters,
+            self._stats,
+            self._loop.time,
+            self._loop.call_soon,
+            broker_address=self._address,
+            is_readable=bool(settings.permission & Permission.READ),
+            long_polling_enabled=settings.long_polling_enabled,
+            short_polling_ms=settings.short_polling_ms,
+        )
+
+    def _transaction_check(self, half_messages: HalfMessages) -> TransactionCheck:
+        settings, tables = self._settings, self._tables
+        return TransactionCheck(
+            self._store,
+            half_messages,
+            self._writer,
+            tables.offsets,
+            tables.producers,
+            tables.topics,
+            self._clock,
+            self._loop.call_later,
+            CheckSettings(
+                broker_name=settings.effective_name,
+                timeout_ms=settings.transaction_timeout_ms,
+                times_max=settings.transaction_check_max,
+                age_max_ms=self._store.settings.retention.file_reserved_hours * HOUR_MS,
+            ),
+        )
+
+    def _group_routes(self) -> dict[int, Handler]:
+        """What consumers ask about their group."""
+        store, tables = self._store, self._tables
+        window = int(physical_memory_bytes() * store.settings.read.memory_ratio)
+        return {
+            **ClientHandler(
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.producers,
+                self._filters.filter_of,
+            ).routes(),
+            **OffsetHandler(
+                tables.topics,
+                tables.groups,
+                tables.offsets,
+                store.queues,
+                store.lookup,
+                lambda offset: store.log.max_offset - offset <= window,
+            ).routes(),
+            **LockHandler(tables.locks).routes(),
+            **AssignmentHandler(
+                tables.topics,
+                tables.groups,
+                tables.consumers,
+                tables.modes,
+                self._topic_routes.readable_queues,
+                broker_name=self._settings.effective_name,
+            ).routes(),
+        }
+
+    def _message_routes(self, half_messages: HalfMessages) -> dict[int, Handler]:
+        """What is asked about single messages."""
+        settings, tables, store = self._settings, self._tables, self._store
+        return {
+            **QueryHandler(store.lookup).routes(),
+            **TransactionHandler(
+                half_messages, self._clock, timeout_ms=settings.transaction_timeout_ms
+            ).routes(),
+            **SendBackHandler(
+                store.lookup,
+                tables.topics,
+                tables.groups,
+                self._writer,
+                self._stats,
+                self._chance,
+                broker_address=self._address,
+                is_writable=bool(settings.permission & Permission.WRITE),
+            ).routes(),
+            **ReplyHandler(
+                tables.topics,
+                tables.producers,
+                self._writer,
+                self._stats,
+                self._clock,
+                self._chance,
+                store_host=store.settings.store_host,
+                region=settings.region,
+                traces=settings.traces,
+                stores_replies=settings.store_replies,
+                accepts_from_ms=settings.accepts_from_ms,
+            ).routes(),
+        }

@@ -1,0 +1,143 @@
+"""A client's life on a broker: heartbeats, leaving, who else is here, would my filter do?"""
+
+from collections.abc import Callable
+
+from downrange.broker.consumer_table import ConsumerTable
+from downrange.broker.group_table import GroupTable
+from downrange.broker.producer_table import ProducerTable
+from downrange.broker.topic_table import TopicTable
+from downrange.model.names import retry_topic
+from downrange.protocol.bodies.consumer import ConsumerList
+from downrange.protocol.bodies.heartbeat import (
+    CheckClientConfig,
+    ConsumerGroup,
+    Heartbeat,
+    Subscription,
+    decode_heartbeat,
+)
+from downrange.protocol.bodies.json_body import decode_body, encode_body
+from downrange.protocol.command import Command, response
+from downrange.protocol.headers.client import (
+    GetConsumerListRequest,
+    HeartbeatResponse,
+    UnregisterClientRequest,
+)
+from downrange.protocol.headers.fields import decode_header, encode_header
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.errors import Refused
+
+UNIT_SUBSCRIPTION_FLAG = 2
+
+# Raises `Refused` for a subscription that this broker cannot filter by.
+CheckSubscription = Callable[[Subscription], object]
+
+
+class ClientHandler:
+    """Serves HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        producers: ProducerTable,
+        check_subscription: CheckSubscription,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._producers = producers
+        self._check_subscription = check_subscription
+
+    def routes(self) -> dict[int, Handler]:
+        """Which codes this serves."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
+        }
+
+    def heartbeat(self, request: Command, connection: Connection) -> Answer:
+        """Take note of all groups of a client; a group that may not exist is passed over."""
+        heartbeat = decode_heartbeat(request.body)
+        # A client of heartbeat v1 ignores this field; v2 sends everything again when it is true.
+        needs_subscriptions = heartbeat.heartbeat_fingerprint == 0
+        for consumer in heartbeat.consumer_data_set:
+            if heartbeat.without_sub and not self._consumers.knows_subscriptions(
+                connection, consumer.group_name, heartbeat.heartbeat_fingerprint
+            ):
+                needs_subscriptions = True
+            self._register_consumer(request, connection, heartbeat, consumer)
+        for producer in heartbeat.producer_data_set:
+            self._producers.register(
+                connection,
+                heartbeat.client_id,
+                producer.group_name,
+                language=request.language,
+                version=request.version,
+            )
+        fields = HeartbeatResponse(
+            supports_heartbeat_v2=True, subscription_changed=needs_subscriptions
+        )
+        return response(request, ResponseCode.SUCCESS, ext_fields=encode_header(fields))
+
+    def unregister(self, request: Command, connection: Connection) -> Answer:
+        """A client leaves; the others of its group hear of it at once."""
+        header = decode_header(UnregisterClientRequest, request.ext_fields)
+        if header.producer_group:
+            self._producers.unregister(connection, header.producer_group)
+        if header.consumer_group:
+            self._consumers.unregister(connection, header.consumer_group)
+        return response(request, ResponseCode.SUCCESS)
+
+    def list_consumers(self, request: Command, _: Connection) -> Answer:
+        """Who is in a group."""
+        group = decode_header(GetConsumerListRequest, request.ext_fields).consumer_group
+        client_ids = self._consumers.client_ids(group)
+        if not client_ids:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        body = encode_body(ConsumerList(consumer_id_list=tuple(client_ids)))
+        return response(request, ResponseCode.SUCCESS, body=body)
+
+    def check_config(self, request: Command, _: Connection) -> Answer:
+        """Could this broker filter by the client's subscription?"""
+        subscription = decode_body(CheckClientConfig, request.body).subscription_data
+        if subscription is not None and subscription.expression_type not in ("", "TAG"):
+            self._check_subscription(subscription)
+        return response(request, ResponseCode.SUCCESS)
+
+    def _register_consumer(
+        self,
+        request: Command,
+        connection: Connection,
+        heartbeat: Heartbeat,
+        consumer: ConsumerGroup,
+    ) -> None:
+        config = self._groups.find(consumer.group_name)
+        if config is None:
+            # RocketMQ answers SUCCESS, too: the pulls of this group are told why they get nothing.
+            return
+        subscribes_ordered_topic = None
+        if not heartbeat.without_sub:
+            subscribes_ordered_topic = any(
+                self._topics.is_ordered(one.topic) for one in consumer.subscription_data_set
+            )
+        self._topics.create_for_send_back(
+            retry_topic(consumer.group_name),
+            config.retry_queue_nums,
+            UNIT_SUBSCRIPTION_FLAG if consumer.unit_mode else 0,
+            is_ordered=subscribes_ordered_topic,
+        )
+        self._consumers.register(
+            connection,
+            heartbeat.client_id,
+            consumer,
+            language=request.language,
+            version=request.version,
+            fingerprint=heartbeat.heartbeat_fingerprint,
+            without_subscriptions=heartbeat.without_sub,
+            notifies=config.notify_consumer_ids_changed_enable,
+        )

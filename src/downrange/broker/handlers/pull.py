@@ -1,0 +1,307 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: a consumer asks for messages of a queue."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from downrange.broker.long_polling import LongPolling, ParkedPull, PullFilter
+from downrange.broker.stats import BrokerStats
+from downrange.broker.subscriptions import SubscriptionFilters
+from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
+from downrange.protocol.bodies.heartbeat import Subscription
+from downrange.protocol.command import Command, response
+from downrange.protocol.command_codec import encode_command_start
+from downrange.protocol.headers.fields import decode_header, encode_header
+from downrange.protocol.headers.pull import PullRequest, PullResponse
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.errors import Refused
+from downrange.store.message_store import MessageStore
+from downrange.store.reader import BYTES_MAX, ReadResult, ReadStatus
+
+COMMIT_FLAG = 1
+SUSPEND_FLAG = 2
+SUBSCRIPTION_FLAG = 4
+MASTER_ID = 0
+READ_INDEX = 2  # the bit of a group's forbidden table that means reading
+
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Topics(Protocol):
+    """What pulling needs of the topic table."""
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration."""
+        ...
+
+
+class Groups(Protocol):
+    """What pulling needs of the group table."""
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's configuration."""
+        ...
+
+    def is_forbidden(self, group: str, topic: str, index: int) -> bool:
+        """Whether an operator took this topic from the group."""
+        ...
+
+
+class Offsets(Protocol):
+    """What pulling needs of the offset table."""
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take note how far the group has come."""
+        ...
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset to which an operator has moved the group, once."""
+        ...
+
+    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take note from where the group pulls."""
+        ...
+
+
+class Consumers(Protocol):
+    """What pulling needs of the client table."""
+
+    def has_group(self, group: str) -> bool:
+        """Whether a client of the group has sent a heartbeat."""
+        ...
+
+    def is_broadcasting(self, group: str) -> bool:
+        """Whether every client of the group gets every message."""
+        ...
+
+    def subscription(
+        self, group: str, topic: str, connection: Connection | None = None
+    ) -> Subscription | None:
+        """What the group wants of the topic, or rather the client that asks."""
+        ...
+
+
+class PullHandler:
+    """Checks a pull, reads, and answers with the log's own bytes, or parks the pull."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        consumers: Consumers,
+        filters: SubscriptionFilters,
+        stats: BrokerStats,
+        now_s: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        *,
+        broker_address: str,
+        is_readable: bool = True,
+        long_polling_enabled: bool = True,
+        short_polling_ms: int = 1_000,
+    ) -> None:
+        self._read = store.read
+        self._queues = store.queues
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._consumers = consumers
+        self._filters = filters
+        self._stats = stats
+        self._now_s = now_s
+        self._broker_address = broker_address
+        self._is_readable = is_readable
+        self._long_polling_enabled = long_polling_enabled
+        self._short_polling_ms = short_polling_ms
+        self.long_polling = LongPolling(self._resume, call_soon)
+        store.add_listener(self.long_polling.on_arrival)
+
+    def routes(self) -> dict[int, Handler]:
+        """Which codes this serves."""
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
+
+    def pull(self, request: Command, connection: Connection) -> Answer:
+        """A pull as it comes from the consumer."""
+        return self._pull(request, connection, may_park=True)
+
+    def sweep(self) -> None:
+        """Answer parked pulls whose time is over."""
+        self.long_polling.sweep(self._now_s(), self._max_offset)
+
+    def stop(self) -> None:
+        """Answer all parked pulls: the broker goes away."""
+        for parked in self.long_polling.drain():
+            self._resume(parked)
+
+    def _pull(self, request: Command, connection: Connection, *, may_park: bool) -> Answer:
+        header = decode_header(PullRequest, request.ext_fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        group_config = self._checked_group(group)
+        topic_config = self._checked_topic(topic, queue_id)
+        if header.sys_flag & SUBSCRIPTION_FLAG:
+            subscription = self._filters.inline(topic, header.subscription, header.expression_type)
+        else:
+            subscription = self._heartbeat_subscription(header, group_config, connection)
+        message_filter = self._filters.filter_of(subscription)
+        reset_offset = self._offsets.take_reset(group, topic, queue_id)
+        if reset_offset is not None:
+            result = self._moved_to(topic, queue_id, reset_offset)
+        else:
+            result = self._read(
+                topic,
+                queue_id,
+                header.queue_offset,
+                header.max_msg_nums,
+                header.max_msg_bytes or BYTES_MAX,
+                message_filter,
+            )
+        if may_park:
+            self._offsets.note_pull(group, topic, queue_id, header.queue_offset)
+            if header.sys_flag & COMMIT_FLAG and reset_offset is None:
+                self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        code = _code(result.status, header.queue_offset)
+        if (
+            code == ResponseCode.PULL_NOT_FOUND
+            and may_park
+            and header.sys_flag & SUSPEND_FLAG
+            and self._park(request, connection, header, message_filter)
+        ):
+            return None
+        if result.message_count:
+            self._stats.add_got(group, topic, result.message_count, result.size)
+        return self._answer(request, code, result, topic_config, group_config)
+
+    def _answer(
+        self,
+        request: Command,
+        code: int,
+        result: ReadResult,
+        topic_config: TopicConfig,
+        group_config: SubscriptionGroupConfig,
+    ) -> Answer:
+        fields = encode_header(
+            PullResponse(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=result.next_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+                topic_sys_flag=topic_config.topic_sys_flag,
+                group_sys_flag=group_config.group_sys_flag,
+            )
+        )
+        head = response(request, code, remark=result.status.name, ext_fields=fields)
+        return [encode_command_start(head, result.size), *result.views]
+
+    def _park(
+        self, request: Command, connection: Connection, header: PullRequest, wanted: PullFilter
+    ) -> bool:
+        wait_ms = header.suspend_timeout_millis
+        if not self._long_polling_enabled:
+            wait_ms = self._short_polling_ms
+        parked = ParkedPull(
+            request, connection, header.queue_offset, self._now_s() + wait_ms / 1000, wanted
+        )
+        return self.long_polling.park(header.topic, header.queue_id, parked)
+
+    def _resume(self, parked: ParkedPull) -> None:
+        if parked.connection.is_closed:
+            return
+        try:
+            answer = self._pull(parked.request, parked.connection, may_park=False)
+        except Refused as refusal:
+            answer = response(parked.request, refusal.code, remark=refusal.remark)
+        parked.connection.reply(answer)
+
+    def _moved_to(self, topic: str, queue_id: int, offset: int) -> ReadResult:
+        queue = self._queues.get(topic, queue_id)
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        return ReadResult(ReadStatus.OFFSET_RESET, [], 0, 0, offset, low, high, False, 0)
+
+    def _max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def _checked_group(self, group: str) -> SubscriptionGroupConfig:
+        if not self._is_readable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] pulling message is forbidden",
+            )
+        config = self._groups.find(group)
+        if config is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist; create it, or allow "
+                "autoCreateSubscriptionGroup",
+            )
+        if not config.consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        return config
+
+    def _checked_topic(self, topic: str, queue_id: int) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        if not config.perm & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+            )
+        return config
+
+    def _heartbeat_subscription(
+        self, header: PullRequest, group_config: SubscriptionGroupConfig, connection: Connection
+    ) -> Subscription:
+        """What the group's heartbeats said, which must not be older than what the pull knows."""
+        group = header.consumer_group
+        if not self._consumers.has_group(group):
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if self._consumers.is_broadcasting(group) and not group_config.consume_broadcast_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+            )
+        if self._groups.is_forbidden(group, header.topic, READ_INDEX):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] is forbidden for topic[{header.topic}]",
+            )
+        subscription = self._consumers.subscription(group, header.topic, connection)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return subscription
+
+
+def _code(status: ReadStatus, asked_offset: int) -> int:
+    if status in {ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE}:
+        return ResponseCode.PULL_OFFSET_MOVED if asked_offset else ResponseCode.PULL_NOT_FOUND
+    return _CODES[status]

@@ -1,0 +1,305 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: a producer hands over messages."""
+
+import random
+from typing import Protocol
+
+from downrange.broker.message_writer import MessageWriter
+from downrange.broker.send_reply import SendReply
+from downrange.broker.stats import BrokerStats
+from downrange.model.names import (
+    CLOSED_TOPICS,
+    InvalidNameError,
+    check_topic,
+    dlq_topic,
+    group_of_retry_topic,
+    is_retry_topic,
+)
+from downrange.model.topics import SubscriptionGroupConfig, TopicConfig
+from downrange.protocol.batch import decode_batch
+from downrange.protocol.command import Command
+from downrange.protocol.headers.send import SendRequest, decode_send
+from downrange.protocol.properties import find_property, remove_property, replace_property
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.sys_flag import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_PREPARED
+from downrange.protocol.unique_id import UniqueIdGenerator
+from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
+from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.errors import Refused
+from downrange.runtime.clock import Clock
+from downrange.store.appender import HOST_V4_BYTES, Appended
+from downrange.store.errors import PutStatus
+
+_HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
+
+
+class Topics(Protocol):
+    """What sending needs of the topic table."""
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration."""
+        ...
+
+    def create_for_send(
+        self, topic: str, default_topic: str, queue_nums: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """Create a topic because somebody sends to it; None if that is not allowed."""
+        ...
+
+    def create_for_send_back(
+        self, topic: str, queue_nums: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """Create a retry or dead-letter topic."""
+        ...
+
+
+class Groups(Protocol):
+    """What sending needs of the group table."""
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's configuration."""
+        ...
+
+
+class Locks(Protocol):
+    """What sending needs of the queue locks."""
+
+    def is_orderly(self, group: str) -> bool:
+        """Whether a client of the group holds a queue."""
+        ...
+
+
+class HalfMessages(Protocol):
+    """Where transactional messages wait for their end."""
+
+    def put_half(
+        self,
+        header: SendRequest,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        connection: Connection,
+    ) -> Appended:
+        """Put a half message."""
+        ...
+
+
+class SendHandler:
+    """Checks a send and puts it; answers when it is as durable as the flush mode promises."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        groups: Groups,
+        locks: Locks,
+        writer: MessageWriter,
+        half_messages: HalfMessages,
+        stats: BrokerStats,
+        reply: SendReply,
+        unique_ids: UniqueIdGenerator,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        cluster_name: str,
+        broker_address: str,
+        is_writable: bool = True,
+        rejects_transactions: bool = False,
+        accepts_from_ms: int = 0,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._writer = writer
+        self._half_messages = half_messages
+        self._stats = stats
+        self._reply = reply
+        self._unique_ids = unique_ids
+        self._clock = clock
+        self._chance = chance
+        self._cluster = b"CLUSTER\x01" + cluster_name.encode() + b"\x02"
+        self._broker_address = broker_address
+        self._is_writable = is_writable
+        self._rejects_transactions = rejects_transactions
+        self._accepts_from_ms = accepts_from_ms
+        # The configuration with which a topic was last found good; it is replaced, never changed.
+        self._admitted: dict[str, TopicConfig] = {}
+
+    def routes(self) -> dict[int, Handler]:
+        """Which codes this serves."""
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, request: Command, connection: Connection) -> Answer:
+        """One message or a batch."""
+        header = decode_send(request.code, request.ext_fields)
+        config = self._topics.get(header.topic)
+        if config is None or self._admitted.get(header.topic) is not config:
+            config = self._admit(header)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._chance.randrange(max(config.write_queue_nums, 1))
+        elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic {header.topic} has "
+                f"{config.write_queue_nums} write and {config.read_queue_nums} read queues",
+            )
+        if header.batch:
+            return self._send_batch(request, connection, header, config, queue_id)
+        text = (header.properties or "").encode()
+        if b"POP_CK\x01" in text:
+            text = remove_property(text, b"POP_CK")
+        unique_key = find_property(text, b"UNIQ_KEY")
+        if unique_key is None:
+            unique_key = self._unique_ids.next_id().encode()
+            text = replace_property(text, b"UNIQ_KEY", unique_key)
+        topic = header.topic
+        if topic.startswith("%RETRY%"):
+            topic, queue_id, text = self._retry_target(request, header, queue_id, text)
+        if text and not text.endswith(b"\x02"):
+            text += b"\x02"
+        text += self._cluster
+        appended = self._put(request, connection, header, config, topic, queue_id, text)
+        self._stats.add_put(topic, 1, appended.size)
+        if request.is_one_way:
+            return None
+        if b"WAIT\x01false" not in text and self._writer.wait_durable(
+            appended.end_offset,
+            lambda status: connection.reply(
+                self._reply.later(request, status, [appended], queue_id, unique_key)
+            ),
+        ):
+            return None
+        return self._reply.now(request, PutStatus.PUT_OK, appended, queue_id, unique_key)
+
+    def _put(
+        self,
+        request: Command,
+        connection: Connection,
+        header: SendRequest,
+        config: TopicConfig,
+        topic: str,
+        queue_id: int,
+        text: bytes,
+    ) -> Appended:
+        body = request.body
+        if body is None:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: it has no body")
+        if b"TRAN_MSG\x01true" in text and not (header.reconsume_times and b"DELAY\x01" in text):
+            if self._rejects_transactions:
+                raise Refused(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{self._broker_address}] sending transaction message is forbidden",
+                )
+            return self._half_messages.put_half(header, queue_id, body, text, connection)
+        sys_flag = self._sys_flag(header.sys_flag, config, connection)
+        return self._writer.put(
+            topic,
+            queue_id,
+            body,
+            text,
+            sys_flag,
+            header.flag,
+            header.born_timestamp,
+            connection.host,
+            header.reconsume_times or 0,
+        )
+
+    def _send_batch(
+        self,
+        request: Command,
+        connection: Connection,
+        header: SendRequest,
+        config: TopicConfig,
+        queue_id: int,
+    ) -> Answer:
+        # Messages of a batch keep their own text: the real broker adds nothing to it.
+        messages = decode_batch(request.body or b"")
+        sys_flag = self._sys_flag(header.sys_flag, config, connection)
+        placed = self._writer.put_batch(
+            header.topic, queue_id, messages, sys_flag, header.born_timestamp, connection.host
+        )
+        self._stats.add_put(header.topic, len(placed), sum(one.size for one in placed))
+        if request.is_one_way:
+            return None
+        unique_key = find_property((header.properties or "").encode(), b"UNIQ_KEY")
+        if self._writer.wait_durable(
+            placed[-1].end_offset,
+            lambda status: connection.reply(
+                self._reply.later(request, status, placed, queue_id, unique_key)
+            ),
+        ):
+            return None
+        return self._reply.later(request, PutStatus.PUT_OK, placed, queue_id, unique_key)
+
+    def _admit(self, header: SendRequest) -> TopicConfig:
+        """Whether anybody may send to this topic now; creates it if that is allowed."""
+        topic = header.topic
+        if self._accepts_from_ms > self._clock.wall_ms():
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {self._accepts_from_ms} ms",
+            )
+        try:
+            check_topic(topic)
+        except InvalidNameError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        if topic in CLOSED_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        config = self._topics.get(topic)
+        if config is None:
+            unit_flag = (2 if is_retry_topic(topic) else 1) if header.unit_mode else 0
+            config = self._topics.create_for_send(
+                topic, header.default_topic, header.default_topic_queue_nums, unit_flag
+            )
+            if config is None and is_retry_topic(topic):
+                config = self._topics.create_for_send_back(topic, 1, unit_flag)
+        if config is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! Create it, or allow "
+                f"autoCreateTopicEnable; {_HELP}",
+            )
+        if not self._is_writable and config.order:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending message is forbidden",
+            )
+        if self._is_writable:
+            self._admitted[topic] = config
+        return config
+
+    def _retry_target(
+        self, request: Command, header: SendRequest, queue_id: int, text: bytes
+    ) -> tuple[str, int, bytes]:
+        """A consumer sends a message back itself: to the retry topic, or too often already."""
+        topic = header.topic
+        group = group_of_retry_topic(topic)
+        config = self._groups.find(group)
+        if config is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group}; {_HELP}",
+            )
+        times_max = config.retry_max_times
+        if request.version >= RECONSUME_LIMIT_SINCE and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if (header.reconsume_times or 0) <= times_max and not self._locks.is_orderly(group):
+            return topic, queue_id, text
+        topic = dlq_topic(group)
+        if self._topics.create_for_send_back(topic, 1, 0) is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
+        return topic, 0, replace_property(text, b"DELAY", b"0")
+
+    @staticmethod
+    def _sys_flag(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
+        if config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= MULTI_TAGS
+        if len(connection.host) > HOST_V4_BYTES:
+            sys_flag |= BORN_HOST_V6
+        return sys_flag & ~TRANSACTION_PREPARED

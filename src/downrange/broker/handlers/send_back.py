@@ -1,0 +1,165 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not use a message and wants it again, later."""
+
+import logging
+import random
+from typing import Protocol
+
+from downrange.broker.message_writer import MessageWriter
+from downrange.broker.stats import BrokerStats
+from downrange.model.names import dlq_topic, retry_topic
+from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
+from downrange.protocol.command import Command, response
+from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
+from downrange.protocol.headers.fields import decode_header
+from downrange.protocol.headers.send import SendBackRequest
+from downrange.protocol.message_id import encode_message_id
+from downrange.protocol.properties import find_property, replace_property
+from downrange.protocol.record import Record, decode_record
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.sys_flag import STORE_HOST_V6
+from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
+from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.errors import Refused
+from downrange.store.lookup import Lookup
+
+_log = logging.getLogger(__name__)
+
+FIRST_RETRY_LEVEL = 3  # 10 s with the usual table, a level more with each time
+DLQ_QUEUE_NUMS = 1
+_UNIT_SUBSCRIPTION = 2  # the topic's flag for a group in unit mode
+_HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
+
+
+class Topics(Protocol):
+    """What sending back needs of the topic table."""
+
+    def create_for_send_back(
+        self, topic: str, queue_nums: int, sys_flag: int
+    ) -> TopicConfig | None:
+        """Create a retry or dead-letter topic, if it is not there."""
+        ...
+
+
+class Groups(Protocol):
+    """What sending back needs of the group table."""
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's configuration."""
+        ...
+
+
+class SendBackHandler:
+    """Puts the message into the group's retry topic, by way of a delay, or into its dead letters.
+
+    When the answer goes out the copy is appended; nobody waits for the disk, as in RocketMQ.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        topics: Topics,
+        groups: Groups,
+        writer: MessageWriter,
+        stats: BrokerStats,
+        chance: random.Random,
+        *,
+        broker_address: str,
+        is_writable: bool = True,
+    ) -> None:
+        self._lookup = lookup
+        self._topics = topics
+        self._groups = groups
+        self._writer = writer
+        self._stats = stats
+        self._chance = chance
+        self._broker_address = broker_address
+        self._is_writable = is_writable
+
+    def routes(self) -> dict[int, Handler]:
+        """Which codes this serves."""
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, request: Command, _: Connection) -> Answer:
+        """Put one message again."""
+        header = decode_header(SendBackRequest, request.ext_fields)
+        config = self._groups.find(header.group)
+        if config is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group}; {_HELP}",
+            )
+        if not self._is_writable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._broker_address}] sending message is forbidden",
+            )
+        if config.retry_queue_nums <= 0:
+            return response(request, ResponseCode.SUCCESS)  # a group that wants nothing again
+        topic = retry_topic(header.group)
+        unit_flag = _UNIT_SUBSCRIPTION if header.unit_mode else 0
+        if not self._create(topic, config.retry_queue_nums, unit_flag).perm & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
+            )
+        record = self._find(header.offset)
+        times_max = config.retry_max_times
+        if request.version >= RECONSUME_LIMIT_SINCE and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        queue_id = self._chance.randrange(config.retry_queue_nums)
+        level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+        if record.reconsume_times >= times_max or level < 0:
+            topic, queue_id, level = dlq_topic(header.group), 0, 0
+            self._create(topic, DLQ_QUEUE_NUMS, 0)
+            _log.info("dead letter: group=%s offset=%d", header.group, header.offset)
+        self._put(topic, queue_id, level, record, header.group)
+        return response(request, ResponseCode.SUCCESS)
+
+    def _create(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig:
+        config = self._topics.create_for_send_back(topic, queue_nums, sys_flag)
+        if config is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
+        return config
+
+    def _find(self, physical_offset: int) -> Record:
+        view = self._lookup.record_at(physical_offset)
+        remark = f"look message by offset failed, {physical_offset}"
+        if view is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            # Its checksum is looked at, because the copy gets a new one that would fit damage.
+            return decode_record(view)
+        except RemoteProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{remark}: {error}") from error
+
+    def _put(self, topic: str, queue_id: int, level: int, record: Record, group: str) -> None:
+        origin = find_property(record.properties, b"RETRY_TOPIC") or record.topic
+        origin_id = find_property(record.properties, b"ORIGIN_MESSAGE_ID")
+        if origin_id is None or not origin_id.strip():
+            origin_id = encode_message_id(record.store_host, record.physical_offset).encode()
+        text = record.properties
+        try:
+            for name, value in (
+                (b"RETRY_TOPIC", origin),
+                (b"ORIGIN_MESSAGE_ID", origin_id),
+                (b"WAIT", b"false"),
+                (b"DELAY", b"%d" % level),
+            ):
+                text = replace_property(text, name, value)
+            self._writer.put(
+                topic,
+                queue_id,
+                record.body,
+                text,
+                record.sys_flag & ~STORE_HOST_V6,  # the store sets it by its own host
+                record.flag,
+                record.born_timestamp,
+                record.born_host,
+                record.reconsume_times + 1,
+            )
+        except Refused as error:
+            # The consumer then sends the copy itself, whatever the reason was.
+            raise Refused(ResponseCode.SYSTEM_ERROR, error.remark) from error
+        except LocalProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._stats.add_sent_back(group, origin.decode("utf-8", "replace"))

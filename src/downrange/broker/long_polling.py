@@ -1,0 +1,123 @@
+"""Pulls that found nothing and wait for a message: parked, woken by arrival, or timed out."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from downrange.filtering.subscription_filter import RetrySqlFilter, SqlFilter, TagFilter
+from downrange.protocol.command import Command
+from downrange.remoting.connection import Connection
+
+PullFilter = TagFilter | SqlFilter | RetrySqlFilter | None
+PARKED_MAX = 100_000  # beyond it a pull is answered at once with nothing
+
+
+@dataclass(slots=True, eq=False)
+class ParkedPull:
+    """A pull that waits for the message at `offset` of its queue."""
+
+    request: Command
+    connection: Connection
+    offset: int
+    deadline_s: float
+    message_filter: PullFilter
+
+
+class LongPolling:
+    """The parked pulls by queue.
+
+    `on_arrival` is a listener of the store's dispatch; it only notes which queues have news, and
+    `resume` is called for their pulls when the batch of arrivals is through.
+    """
+
+    def __init__(
+        self,
+        resume: Callable[[ParkedPull], None],
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._resume = resume
+        self._call_soon = call_soon
+        self._parked: dict[tuple[str, int], list[ParkedPull]] = {}
+        self._woken: list[ParkedPull] = []
+        self.count = 0
+
+    def park(self, topic: str, queue_id: int, pull: ParkedPull) -> bool:
+        """Have the pull wait; False if too many wait already."""
+        if self.count >= PARKED_MAX:
+            return False
+        self._parked.setdefault((topic, queue_id), []).append(pull)
+        self.count += 1
+        return True
+
+    def on_arrival(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        tag_code: int,
+        _stored_ms: int,
+        properties: bytes,
+    ) -> None:
+        """A message became visible: wake those who want it."""
+        waiting = self._parked.get((topic, queue_id))
+        if waiting is None:
+            return
+        staying = [
+            pull for pull in waiting if not self._wants(pull, queue_offset, tag_code, properties)
+        ]
+        if len(staying) == len(waiting):
+            return
+        if not self._woken:
+            self._call_soon(self._resume_woken)
+        self._woken.extend(pull for pull in waiting if pull not in staying)
+        self._keep(topic, queue_id, staying)
+
+    def sweep(self, now_s: float, max_offset: Callable[[str, int], int]) -> int:
+        """Wake whose time is over, and whose message is there but was missed; returns how many."""
+        due: list[ParkedPull] = []
+        for (topic, queue_id), waiting in list(self._parked.items()):
+            end = max_offset(topic, queue_id)
+            staying = []
+            for pull in waiting:
+                if pull.connection.is_closed:
+                    self.count -= 1
+                elif pull.connection.is_writable and (
+                    pull.deadline_s <= now_s or (pull.message_filter is None and end > pull.offset)
+                ):
+                    due.append(pull)
+                else:
+                    staying.append(pull)
+            self._keep(topic, queue_id, staying)
+        for pull in due:
+            self.count -= 1
+            self._resume(pull)
+        return len(due)
+
+    def drain(self) -> Iterator[ParkedPull]:
+        """All that wait, taken out: the broker stops and answers them."""
+        parked, self._parked = self._parked, {}
+        self.count = 0
+        for waiting in parked.values():
+            yield from waiting
+
+    @staticmethod
+    def _wants(pull: ParkedPull, queue_offset: int, tag_code: int, properties: bytes) -> bool:
+        if queue_offset < pull.offset or not pull.connection.is_writable:
+            return False
+        wanted = pull.message_filter
+        if wanted is None:
+            return True
+        if not wanted.matches_entry(tag_code):
+            return False
+        return not isinstance(wanted, SqlFilter) or wanted.matches_properties(properties)
+
+    def _keep(self, topic: str, queue_id: int, staying: list[ParkedPull]) -> None:
+        if staying:
+            self._parked[topic, queue_id] = staying
+        else:
+            self._parked.pop((topic, queue_id), None)
+
+    def _resume_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        self.count -= len(woken)
+        for pull in woken:
+            self._resume(pull)

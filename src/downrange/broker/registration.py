@@ -1,0 +1,119 @@
+"""Keeps the name servers informed: who this broker is and which topics it has."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from downrange.protocol.bodies.registration import Registration, body_crc, encode_registration
+from downrange.protocol.headers.fields import encode_header
+from downrange.protocol.headers.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
+from downrange.protocol.request_codes import RequestCode
+from downrange.remoting.client import RemotingClient
+from downrange.remoting.errors import RemotingError
+from downrange.runtime.service import Supervisor
+
+_log = logging.getLogger(__name__)
+
+REGISTER_TIMEOUT_S = 24.0
+UNREGISTER_TIMEOUT_S = 3.0
+
+
+class Registrar:
+    """Registers at every name server, now and then and at once when topics change.
+
+    A name server that cannot be reached is tried again at the next turn; the others go on.
+    """
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        supervisor: Supervisor,
+        name_servers: Callable[[], list[str]],
+        registration: Callable[[], Registration],
+        *,
+        cluster_name: str,
+        broker_name: str,
+        broker_id: int,
+        broker_address: str,
+        ha_address: str,
+    ) -> None:
+        self._client = client
+        self._supervisor = supervisor
+        self._name_servers = name_servers
+        self._registration = registration
+        self._cluster_name = cluster_name
+        self._broker_name = broker_name
+        self._broker_id = broker_id
+        self._broker_address = broker_address
+        self._ha_address = ha_address
+        self._is_due = False
+        self._unreachable: set[str] = set()
+
+    def announce(self) -> None:
+        """Register at all name servers once this turn of the loop is over."""
+        if not self._is_due:
+            self._is_due = True
+            self._supervisor.spawn("register", self._register_all())
+
+    async def register(self) -> int:
+        """Register at all name servers; returns how many took it."""
+        servers = self._name_servers()
+        results = await asyncio.gather(*(self._register_at(server) for server in servers))
+        return sum(results)
+
+    async def unregister(self) -> None:
+        """Tell all name servers that this broker goes."""
+        await asyncio.gather(*(self._unregister_at(server) for server in self._name_servers()))
+
+    async def _register_all(self) -> None:
+        self._is_due = False
+        await self.register()
+
+    async def _register_at(self, server: str) -> bool:
+        body = encode_registration(self._registration(), compressed=False)
+        header = RegisterBrokerRequest(
+            broker_name=self._broker_name,
+            broker_addr=self._broker_address,
+            cluster_name=self._cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=self._broker_id,
+            compressed=False,
+            body_crc32=body_crc(body),
+        )
+        try:
+            answer = await self._client.call(
+                server,
+                RequestCode.REGISTER_BROKER,
+                encode_header(header),
+                body,
+                timeout_s=REGISTER_TIMEOUT_S,
+            )
+        except RemotingError as error:
+            if server not in self._unreachable:
+                _log.warning("name server %s does not know this broker: %s", server, error)
+                self._unreachable.add(server)
+            return False
+        if answer.code:
+            _log.warning("name server %s refused this broker: %s", server, answer.remark)
+            return False
+        if server in self._unreachable:
+            _log.info("name server %s is back", server)
+            self._unreachable.discard(server)
+        return True
+
+    async def _unregister_at(self, server: str) -> None:
+        header = UnregisterBrokerRequest(
+            broker_name=self._broker_name,
+            broker_addr=self._broker_address,
+            cluster_name=self._cluster_name,
+            broker_id=self._broker_id,
+        )
+        try:
+            await self._client.call(
+                server,
+                RequestCode.UNREGISTER_BROKER,
+                encode_header(header),
+                timeout_s=UNREGISTER_TIMEOUT_S,
+            )
+        except RemotingError as error:
+            _log.info("name server %s was not told that this broker goes: %s", server, error)

@@ -1,0 +1,216 @@
+"""The broker as a process holds it: builds the parts, starts and stops them in order."""
+
+import logging
+import random
+from dataclasses import dataclass
+
+from downrange.broker.assembly import Assembler, Assembly
+from downrange.broker.registration import Registrar
+from downrange.broker.routes import TopicRoutes
+from downrange.broker.settings import BrokerSettings, StoreFileSettings
+from downrange.broker.stats import BrokerStats
+from downrange.broker.store_keeper import StoreKeeper
+from downrange.broker.tables import BrokerTables, build_tables
+from downrange.model.topics import TopicConfig
+from downrange.protocol.bodies.registration import Registration, TopicTable
+from downrange.protocol.headers.broker_to_client import NotifyConsumerIdsChangedRequest
+from downrange.protocol.headers.fields import encode_header
+from downrange.protocol.hosts import format_address
+from downrange.protocol.request_codes import RequestCode
+from downrange.remoting.client import RemotingClient
+from downrange.remoting.connection import Connection, Handler
+from downrange.remoting.network import Network
+from downrange.remoting.server import RemotingServer
+from downrange.runtime.blocking import BlockingRunner
+from downrange.runtime.clock import Clock
+from downrange.runtime.disk import Disk
+from downrange.runtime.service import OnFailure, Supervisor
+from downrange.store.message_store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+FAST_PORT_DISTANCE = 2  # RocketMQ serves producers on a second port, the listen port minus 2
+SWEEP_S = 0.5
+EXPIRE_CLIENTS_S = 10.0
+SAVE_DELAY_OFFSETS_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a broker stands in; a test brings its own."""
+
+    network: Network
+    clock: Clock
+    disk: Disk
+    chance: random.Random
+    syncs: BlockingRunner
+    process_id: int
+
+
+class Broker:
+    """One master with one store. `start` and `stop` are called once each."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_files: StoreFileSettings,
+        around: Surroundings,
+        *,
+        on_failure: OnFailure,
+    ) -> None:
+        self._settings = settings
+        self._store_files = store_files
+        self._around = around
+        self._supervisor = Supervisor(on_failure)
+        self._client = RemotingClient(around.network)
+        self._routes: dict[int, Handler] = {}
+        self._server = RemotingServer(
+            around.network, self._supervisor, self._routes, on_close=self._on_close
+        )
+        self.stats = BrokerStats()
+        self._store: MessageStore | None = None
+        self._tables: BrokerTables | None = None
+        self._keeper: StoreKeeper | None = None
+        self._parts: Assembly | None = None
+        self._registrar: Registrar | None = None
+
+    async def start(self) -> str:
+        """Recover the store, serve, tell the name servers; returns the advertised address."""
+        settings, around = self._settings, self._around
+        port = settings.listen_port
+        if not port:
+            # A port that the system chooses must be known before the store stamps its records.
+            _, port = await self._server.listen(settings.bind_address, 0)
+        address = format_address(settings.effective_address, port)
+        store = self._open_store(port)
+        tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
+        tables.load()
+        self._tables = tables
+        self._keeper = keeper = StoreKeeper(store, self._supervisor, around.syncs)
+        self._registrar = registrar = self._build_registrar(tables, address)
+        self._parts = parts = Assembler(
+            settings,
+            store,
+            keeper,
+            tables,
+            self.stats,
+            TopicRoutes(
+                self._client, lambda: settings.name_server_list, around.clock, around.chance
+            ),
+            around.clock,
+            around.disk,
+            around.chance,
+            address=address,
+            process_id=around.process_id,
+        ).assemble()
+        self._routes.update(parts.routes)
+        tables.topics.on_change.append(self._on_topics_changed)
+        tables.consumers.on_ids_changed.append(self._notify_ids_changed)
+        tables.save_changed()
+        keeper.start()
+        parts.delayed.start()
+        self._start_jobs(tables, parts)
+        if settings.listen_port:
+            await self._server.listen(settings.bind_address, port)
+            await self._listen_fast(port - FAST_PORT_DISTANCE)
+        await registrar.register()
+        self._supervisor.every("register", settings.register_period_ms / 1000, registrar.announce)
+        _log.info("broker %s serves %s", settings.effective_name, address)
+        return address
+
+    async def stop(self) -> None:
+        """Leave the name servers, answer who waits, make everything durable."""
+        if self._registrar is not None:
+            await self._registrar.unregister()
+        parts = self._parts
+        if parts is not None:
+            parts.pulls.stop()
+        await self._server.stop()
+        self._client.close()
+        await self._supervisor.stop()
+        if parts is not None:
+            parts.delayed.stop()
+            parts.transaction_check.stop()
+            parts.half_messages.flush_ends()
+        if self._keeper is not None:
+            await self._keeper.stop()
+        if self._tables is not None:
+            self._tables.save_changed()
+        if self._store is not None:
+            self._store.close()
+        if parts is not None:
+            parts.delayed.save()
+
+    def _open_store(self, port: int) -> MessageStore:
+        settings = self._store_files.store_settings(self._settings, port)
+        store = MessageStore(settings, self._around.disk, self._around.clock)
+        store.open()
+        self._store = store
+        return store
+
+    def _build_registrar(self, tables: BrokerTables, address: str) -> Registrar:
+        settings = self._settings
+
+        def registration() -> Registration:
+            configs = {config.topic_name: config for config in tables.topics.configs()}
+            return Registration(
+                topic_config_serialize_wrapper=TopicTable(
+                    topic_config_table=configs, data_version=tables.topics.data_version
+                )
+            )
+
+        return Registrar(
+            self._client,
+            self._supervisor,
+            lambda: settings.name_server_list,
+            registration,
+            cluster_name=settings.cluster_name,
+            broker_name=settings.effective_name,
+            broker_id=settings.broker_id,
+            broker_address=address,
+            ha_address=format_address(settings.effective_address, settings.listen_port + 1),
+        )
+
+    def _start_jobs(self, tables: BrokerTables, parts: Assembly) -> None:
+        settings, every = self._settings, self._supervisor.every
+        every("save tables", settings.flush_offsets_ms / 1000, tables.save_changed)
+        every("expire clients", EXPIRE_CLIENTS_S, self._expire_clients)
+        every("answer waiting pulls", SWEEP_S, parts.pulls.sweep)
+        every("save delay offsets", SAVE_DELAY_OFFSETS_S, parts.delayed.save)
+        every(
+            "check transactions",
+            settings.transaction_check_interval_ms / 1000,
+            parts.transaction_check.check,
+        )
+
+    async def _listen_fast(self, port: int) -> None:
+        try:
+            await self._server.listen(self._settings.bind_address, port)
+        except OSError as error:
+            _log.warning("the second port %d is not served: %s", port, error)
+
+    def _on_close(self, connection: Connection) -> None:
+        if self._tables is not None:
+            self._tables.consumers.on_close(connection)
+            self._tables.producers.on_close(connection)
+
+    def _expire_clients(self) -> None:
+        assert self._tables is not None
+        gone = self._tables.consumers.expire() + self._tables.producers.expire()
+        for connection in gone:
+            connection.close()
+        self._tables.locks.expire()
+
+    def _on_topics_changed(self, _configs: tuple[TopicConfig, ...]) -> None:
+        assert self._tables is not None
+        assert self._registrar is not None
+        # A topic is announced when it is durable: a broker that forgets it would lose its name.
+        self._tables.save_changed()
+        self._registrar.announce()
+
+    def _notify_ids_changed(self, group: str, connections: tuple[Connection, ...]) -> None:
+        if not self._settings.notifies_changes:
+            return
+        fields = encode_header(NotifyConsumerIdsChangedRequest(consumer_group=group))
+        for connection in connections:
+            connection.send_one_way(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields)

@@ -1,0 +1,53 @@
+"""What went through the broker, counted; who wants rates looks at two moments."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Tally:
+    """Messages and bytes since the broker started."""
+
+    count: int = 0
+    size: int = 0
+
+
+class BrokerStats:
+    """Counters by topic and by group; owned by the event loop, bumped on the hot path."""
+
+    def __init__(self) -> None:
+        self.put = Tally()
+        self.got = Tally()
+        self.put_by_topic: dict[str, Tally] = {}
+        self.got_by_group: dict[tuple[str, str], Tally] = {}
+        self.sent_back: dict[tuple[str, str], int] = {}
+        self.put_failures = 0
+
+    def add_put(self, topic: str, count: int, size: int) -> None:
+        """Messages were taken."""
+        tally = self.put_by_topic.get(topic)
+        if tally is None:
+            tally = self.put_by_topic[topic] = Tally()
+        tally.count += count
+        tally.size += size
+        self.put.count += count
+        self.put.size += size
+
+    def add_got(self, group: str, topic: str, count: int, size: int) -> None:
+        """Messages were handed to a group."""
+        tally = self.got_by_group.get((group, topic))
+        if tally is None:
+            tally = self.got_by_group[group, topic] = Tally()
+        tally.count += count
+        tally.size += size
+        self.got.count += count
+        self.got.size += size
+
+    def add_sent_back(self, group: str, topic: str) -> None:
+        """A consumer gave a message back."""
+        self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted."""
+        self.put_by_topic.pop(topic, None)
+        for key in [key for key in self.got_by_group if key[1] == topic]:
+            del self.got_by_group[key]

@@ -1,0 +1,122 @@
+"""Does for the store what the passive store does not do itself: dispatch, flush, expire, on time.
+
+Appends of one turn of the event loop are dispatched together at its end. Syncs run in one thread of
+their own; while one runs, what is appended meanwhile waits for the next, so that a disk of any
+speed is asked as seldom as it can bear.
+"""
+
+import asyncio
+import logging
+
+from downrange.runtime.blocking import BlockingRunner
+from downrange.runtime.service import Supervisor
+from downrange.store.errors import PutStatus
+from downrange.store.flush import FlushJob, Release
+from downrange.store.message_store import MessageStore
+from downrange.store.settings import FlushMode
+
+_log = logging.getLogger(__name__)
+
+DISPATCH_COUNT_MAX = 2_000  # then other work gets its turn
+WAITERS_SWEEP_S = 0.1
+
+
+class StoreKeeper:
+    """Owns the jobs around one open store, on the event loop that owns the store."""
+
+    def __init__(self, store: MessageStore, supervisor: Supervisor, syncs: BlockingRunner) -> None:
+        self._store = store
+        self._supervisor = supervisor
+        self._is_sync = store.settings.flush.mode is FlushMode.SYNC
+        self._is_due = False
+        self._is_flushing = False
+        self._is_deriving = False
+        self._derived_until = -1
+        self._syncs = syncs
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Begin the periodic jobs."""
+        self._loop = asyncio.get_running_loop()
+        settings = self._store.settings
+        every = self._supervisor.every
+        every("flush log", settings.flush.interval_ms / 1000, self._flush_if_due)
+        every("flush queues", settings.flush.queue_interval_ms / 1000, self._flush_derived)
+        every("expire files", settings.retention.interval_ms / 1000, self._expire)
+        every("expire flush waiters", WAITERS_SWEEP_S, self._expire_waiters)
+
+    def note_append(self) -> None:
+        """Something was appended: dispatch it when this turn of the loop is over."""
+        if not self._is_due and self._loop is not None:
+            self._is_due = True
+            self._loop.call_soon(self._settle)
+
+    def wait_durable(self, end_offset: int, release: Release) -> bool:
+        """Have `release` called when `end_offset` is durable; False where nobody waits (ASYNC)."""
+        if not self._is_sync:
+            return False
+        self._store.wait_durable(end_offset, release)
+        return True
+
+    async def stop(self) -> None:
+        """Let a running sync end; the store is then the caller's to close."""
+        while self._is_flushing or self._is_deriving:
+            future = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.001, future.set_result, None)
+            await future
+        self._syncs.close()
+
+    def _settle(self) -> None:
+        self._is_due = False
+        if self._is_sync:
+            self._start_flush()
+        if self._store.dispatch_some(DISPATCH_COUNT_MAX) >= DISPATCH_COUNT_MAX:
+            self.note_append()
+
+    def _start_flush(self) -> None:
+        if self._is_flushing:
+            return
+        job = self._store.begin_flush()
+        if job is not None:
+            self._is_flushing = True
+            self._supervisor.spawn("sync log", self._run_flush(job))
+
+    async def _run_flush(self, job: FlushJob) -> None:
+        failure = await self._run_in_thread(job)
+        self._is_flushing = False
+        self._store.finish_flush(job, failure)
+        # What was appended meanwhile waits for this turn to end.
+        self.note_append()
+
+    async def _run_in_thread(self, job: FlushJob) -> OSError | None:
+        try:
+            await self._syncs.run(job.run)
+        except OSError as error:
+            return error
+        return None
+
+    def _flush_if_due(self) -> None:
+        if self._store.flush_is_due():
+            self._start_flush()
+
+    def _flush_derived(self) -> None:
+        if self._store.dispatched_offset == self._derived_until or self._is_deriving:
+            return
+        self._is_deriving = True
+        self._supervisor.spawn("sync queues", self._run_derived_flush())
+
+    async def _run_derived_flush(self) -> None:
+        job = self._store.begin_derived_flush()
+        failure = await self._run_in_thread(job)
+        self._is_deriving = False
+        if self._store.finish_derived_flush(job, failure):
+            self._derived_until = job.end_offset
+
+    def _expire(self) -> None:
+        self._store.expire_some()
+
+    def _expire_waiters(self) -> None:
+        if self._store.expire_waiters():
+            _log.warning(
+                "the disk is slow: senders were told %s", PutStatus.FLUSH_DISK_TIMEOUT.name
+            )

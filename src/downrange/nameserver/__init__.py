@@ -1,0 +1,1 @@
+"""The name server: which brokers live, and which topics they hold."""
