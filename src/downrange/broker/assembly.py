@@ -4,7 +4,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from downrange.broker.delay import DelayedDelivery
+from downrange.broker.delay import CallLater, DelayedDelivery
 from downrange.broker.half_messages import HalfMessages
 from downrange.broker.handlers.assignment import AssignmentHandler
 from downrange.broker.handlers.client import ClientHandler
@@ -58,6 +58,7 @@ class Assembler:
         tables: BrokerTables,
         stats: BrokerStats,
         topic_routes: TopicRoutes,
+        call_later: CallLater,
         clock: Clock,
         disk: Disk,
         chance: random.Random,
@@ -70,6 +71,7 @@ class Assembler:
         self._tables = tables
         self._stats = stats
         self._topic_routes = topic_routes
+        self._call_later = call_later
         self._clock = clock
         self._chance = chance
         self._address = address
@@ -83,20 +85,22 @@ class Assembler:
     def assemble(self) -> Assembly:
         """All parts, none of them started."""
         half_messages = HalfMessages(
-            self._store, self._writer, self._stats, self._clock, self._loop.call_later
+            self._store, self._writer, self._stats, self._clock, self._call_later
         )
         pulls = self._pulls()
+        delayed = DelayedDelivery(
+            self._store,
+            self._writer,
+            self._levels,
+            self._delay_file,
+            self._stats,
+            self._clock,
+            self._call_later,
+        )
+        self._store.add_listener(delayed.on_arrival)
         return Assembly(
             pulls=pulls,
-            delayed=DelayedDelivery(
-                self._store,
-                self._writer,
-                self._levels,
-                self._delay_file,
-                self._stats,
-                self._clock,
-                self._loop.call_later,
-            ),
+            delayed=delayed,
             half_messages=half_messages,
             transaction_check=self._transaction_check(half_messages),
             routes={
@@ -126,6 +130,8 @@ class Assembler:
             self._clock,
             self._chance,
             cluster_name=settings.cluster_name,
+            region=settings.region,
+            traces=settings.traces,
             broker_address=self._address,
             is_writable=bool(settings.permission & Permission.WRITE),
             rejects_transactions=settings.rejects_transactions,
@@ -160,7 +166,7 @@ class Assembler:
             tables.producers,
             tables.topics,
             self._clock,
-            self._loop.call_later,
+            self._call_later,
             CheckSettings(
                 broker_name=settings.effective_name,
                 timeout_ms=settings.transaction_timeout_ms,

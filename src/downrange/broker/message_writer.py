@@ -6,7 +6,7 @@ Send, send-back, delivery of delayed messages and transactions all come through 
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.model.names import SCHEDULE_TOPIC
 from downrange.protocol.delay_levels import DelayLevels, queue_of_level
-from downrange.protocol.properties import find_property, replace_property
+from downrange.protocol.properties import find_property, remove_property, replace_property
 from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from downrange.remoting.errors import Refused
@@ -135,6 +135,9 @@ class MessageWriter:
                     "accurate timer message is not enabled, timerWheelEnable is false",
                 )
             return topic, queue_id, properties
+        if b"TIMER_" in properties:  # a level wins over a time
+            for name in _TIMER_NAMES:
+                properties = remove_property(properties, name)
         clamped = self._delay_levels.clamp(level)
         if clamped != level:
             properties = replace_property(properties, b"DELAY", b"%d" % clamped)

@@ -97,6 +97,7 @@ class Broker:
             TopicRoutes(
                 self._client, lambda: settings.name_server_list, around.clock, around.chance
             ),
+            self._supervisor.later,
             around.clock,
             around.disk,
             around.chance,
@@ -134,12 +135,16 @@ class Broker:
             parts.half_messages.flush_ends()
         if self._keeper is not None:
             await self._keeper.stop()
+        # Progress is saved only as far as the log is durable.
+        if self._store is not None:
+            self._store.flush_now()
+        if parts is not None:
+            parts.transaction_check.settle()
+            parts.delayed.save()
         if self._tables is not None:
             self._tables.save_changed()
         if self._store is not None:
             self._store.close()
-        if parts is not None:
-            parts.delayed.save()
 
     def _open_store(self, port: int) -> MessageStore:
         settings = self._store_files.store_settings(self._settings, port)
@@ -173,7 +178,12 @@ class Broker:
 
     def _start_jobs(self, tables: BrokerTables, parts: Assembly) -> None:
         settings, every = self._settings, self._supervisor.every
-        every("save tables", settings.flush_offsets_ms / 1000, tables.save_changed)
+
+        def save_tables() -> None:
+            parts.transaction_check.settle()
+            tables.save_changed()
+
+        every("save tables", settings.flush_offsets_ms / 1000, save_tables)
         every("expire clients", EXPIRE_CLIENTS_S, self._expire_clients)
         every("answer waiting pulls", SWEEP_S, parts.pulls.sweep)
         every("save delay offsets", SAVE_DELAY_OFFSETS_S, parts.delayed.save)

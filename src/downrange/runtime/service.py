@@ -43,6 +43,19 @@ class Supervisor:
 
         self._jobs[name] = loop.call_later(interval_s, run)
 
+    def later(self, delay_s: float, job: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `job` once; an error in it is the owner's failure."""
+
+        def run() -> None:
+            if self._is_stopped:
+                return
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001 - a supervisor sees every failure
+                self._fail(getattr(job, "__qualname__", "timer"), error)
+
+        return asyncio.get_running_loop().call_later(delay_s, run)
+
     @property
     def names(self) -> list[str]:
         """What runs at the moment."""

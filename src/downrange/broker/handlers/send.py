@@ -8,6 +8,8 @@ from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import (
     CLOSED_TOPICS,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
     InvalidNameError,
     check_topic,
     dlq_topic,
@@ -101,6 +103,8 @@ class SendHandler:
         chance: random.Random,
         *,
         cluster_name: str,
+        region: str,
+        traces: bool,
         broker_address: str,
         is_writable: bool = True,
         rejects_transactions: bool = False,
@@ -116,7 +120,11 @@ class SendHandler:
         self._unique_ids = unique_ids
         self._clock = clock
         self._chance = chance
-        self._cluster = b"CLUSTER\x01" + cluster_name.encode() + b"\x02"
+        # What the real broker adds to the text of every single message.
+        self._additions = (
+            f"MSG_REGION\x01{region}\x02TRACE_ON\x01{str(traces).lower()}\x02"
+            f"CLUSTER\x01{cluster_name}\x02"
+        ).encode()
         self._broker_address = broker_address
         self._is_writable = is_writable
         self._rejects_transactions = rejects_transactions
@@ -161,9 +169,11 @@ class SendHandler:
             topic, queue_id, text = self._retry_target(request, header, queue_id, text)
         if text and not text.endswith(b"\x02"):
             text += b"\x02"
-        text += self._cluster
+        if b"MSG_REGION\x01" in text or b"CLUSTER\x01" in text:
+            for name in (b"MSG_REGION", b"TRACE_ON", b"CLUSTER"):  # of its former life
+                text = remove_property(text, name)
+        text += self._additions
         appended = self._put(request, connection, header, config, topic, queue_id, text)
-        self._stats.add_put(topic, 1, appended.size)
         if request.is_one_way:
             return None
         if b"WAIT\x01false" not in text and self._writer.wait_durable(
@@ -194,9 +204,11 @@ class SendHandler:
                     ResponseCode.NO_PERMISSION,
                     f"the broker[{self._broker_address}] sending transaction message is forbidden",
                 )
-            return self._half_messages.put_half(header, queue_id, body, text, connection)
+            appended = self._half_messages.put_half(header, queue_id, body, text, connection)
+            self._stats.add_put(HALF_TOPIC, 1, appended.size)
+            return appended
         sys_flag = self._sys_flag(header.sys_flag, config, connection)
-        return self._writer.put(
+        appended = self._writer.put(
             topic,
             queue_id,
             body,
@@ -207,6 +219,10 @@ class SendHandler:
             connection.host,
             header.reconsume_times or 0,
         )
+        # A delayed message counts under its own topic when it is delivered.
+        is_delayed = b"DELAY\x01" in text and find_property(text, b"DELAY") != b"0"
+        self._stats.add_put(SCHEDULE_TOPIC if is_delayed else topic, 1, appended.size)
+        return appended
 
     def _send_batch(
         self,
