@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from downrange.app.process import log_to_stderr, run_service
-from downrange.broker.server import Broker, Surroundings
+from downrange.broker.server import DEFAULT_CONFIG_NAME, Broker, Surroundings
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.remoting.network import TcpNetwork
 from downrange.runtime.blocking import BlockingThread
@@ -51,7 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
         process_id=os.getpid(),
     )
     return run_service(
-        lambda on_failure: Broker(settings, store_files, around, on_failure=on_failure)
+        lambda on_failure: Broker(
+            settings,
+            store_files,
+            around,
+            on_failure=on_failure,
+            config_file=arguments.config,
+        )
     )
 
 
@@ -63,6 +69,11 @@ def read_settings(
     store: str | None = None,
 ) -> tuple[BrokerSettings, StoreFileSettings]:
     """Settings of a file and of the command line; what nobody knows is logged."""
+    if file is None:
+        # What an operator changed at run time was saved in the store, if no file was given then.
+        root = Path(store) if store else StoreFileSettings().root_path
+        saved = root / "config" / DEFAULT_CONFIG_NAME
+        file = saved if saved.exists() else None
     source = SettingsSource() if file is None else SettingsSource.from_file(file)
     given = {
         "namesrvAddr": ("--namesrv", name_servers),

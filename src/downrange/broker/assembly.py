@@ -17,6 +17,7 @@ from downrange.broker.handlers.send import SendHandler
 from downrange.broker.handlers.send_back import SendBackHandler
 from downrange.broker.handlers.transaction import TransactionHandler
 from downrange.broker.message_writer import MessageWriter
+from downrange.broker.rates import Rates
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.settings import BrokerSettings
@@ -57,6 +58,7 @@ class Assembler:
         keeper: StoreKeeper,
         tables: BrokerTables,
         stats: BrokerStats,
+        rates: Rates,
         topic_routes: TopicRoutes,
         call_later: CallLater,
         clock: Clock,
@@ -70,6 +72,7 @@ class Assembler:
         self._store = store
         self._tables = tables
         self._stats = stats
+        self._rates = rates
         self._topic_routes = topic_routes
         self._call_later = call_later
         self._clock = clock
@@ -120,6 +123,7 @@ class Assembler:
             self._writer,
             half_messages,
             self._stats,
+            self._rates.puts,
             SendReply(self._store.settings.store_host, settings.region, traces=settings.traces),
             UniqueIdGenerator(
                 ip=settings.effective_address,
@@ -148,6 +152,7 @@ class Assembler:
             tables.consumers,
             self._filters,
             self._stats,
+            self._rates.pulls,
             self._loop.time,
             self._loop.call_soon,
             broker_address=self._address,

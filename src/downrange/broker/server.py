@@ -3,8 +3,13 @@
 import logging
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 from downrange.broker.assembly import Assembler, Assembly
+from downrange.broker.handlers.admin.config import LiveSettings
+from downrange.broker.handlers.admin.config_file import ConfigFile
+from downrange.broker.handlers.admin.routes import admin_routes
+from downrange.broker.rates import SAMPLE_S, Rates
 from downrange.broker.registration import Registrar
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
@@ -26,11 +31,13 @@ from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.runtime.service import OnFailure, Supervisor
 from downrange.store.message_store import MessageStore
+from downrange.store.offset_tables import DelayOffsets, delay_offsets_file
 
 _log = logging.getLogger(__name__)
 
 FAST_PORT_DISTANCE = 2  # RocketMQ serves producers on a second port, the listen port minus 2
 SWEEP_S = 0.5
+DEFAULT_CONFIG_NAME = "broker.properties"  # where changes go if no file was given
 EXPIRE_CLIENTS_S = 10.0
 SAVE_DELAY_OFFSETS_S = 10.0
 
@@ -57,7 +64,9 @@ class Broker:
         around: Surroundings,
         *,
         on_failure: OnFailure,
+        config_file: Path | None = None,
     ) -> None:
+        self._config_file = config_file
         self._settings = settings
         self._store_files = store_files
         self._around = around
@@ -68,6 +77,7 @@ class Broker:
             around.network, self._supervisor, self._routes, on_close=self._on_close
         )
         self.stats = BrokerStats()
+        self._rates = Rates(self.stats, around.clock, settings.cluster_name)
         self._store: MessageStore | None = None
         self._tables: BrokerTables | None = None
         self._keeper: StoreKeeper | None = None
@@ -94,6 +104,7 @@ class Broker:
             keeper,
             tables,
             self.stats,
+            self._rates,
             TopicRoutes(
                 self._client, lambda: settings.name_server_list, around.clock, around.chance
             ),
@@ -104,6 +115,8 @@ class Broker:
             address=address,
             process_id=around.process_id,
         ).assemble()
+        # The administration refuses what is not built; real handlers win over its refusals.
+        self._routes.update(self._admin_routes(store, tables, registrar, address))
         self._routes.update(parts.routes)
         tables.topics.on_change.append(self._on_topics_changed)
         tables.consumers.on_ids_changed.append(self._notify_ids_changed)
@@ -176,6 +189,27 @@ class Broker:
             ha_address=format_address(settings.effective_address, settings.listen_port + 1),
         )
 
+    def _admin_routes(
+        self, store: MessageStore, tables: BrokerTables, registrar: Registrar, address: str
+    ) -> dict[int, Handler]:
+        disk, clock = self._around.disk, self._around.clock
+        config_path = store.settings.config_path
+        delay_file = delay_offsets_file(disk, config_path)
+        file = self._config_file or config_path / DEFAULT_CONFIG_NAME
+        return admin_routes(
+            tables,
+            store,
+            self.stats,
+            self._rates,
+            LiveSettings(self._settings, self._store_files, ConfigFile(disk, file), clock),
+            lambda: delay_file.load() or DelayOffsets(),
+            registrar.register,
+            disk,
+            clock,
+            broker_name=self._settings.effective_name,
+            broker_address=address,
+        )
+
     def _start_jobs(self, tables: BrokerTables, parts: Assembly) -> None:
         settings, every = self._settings, self._supervisor.every
 
@@ -184,6 +218,7 @@ class Broker:
             tables.save_changed()
 
         every("save tables", settings.flush_offsets_ms / 1000, save_tables)
+        every("sample rates", SAMPLE_S, self._rates.sample)
         every("expire clients", EXPIRE_CLIENTS_S, self._expire_clients)
         every("answer waiting pulls", SWEEP_S, parts.pulls.sweep)
         every("save delay offsets", SAVE_DELAY_OFFSETS_S, parts.delayed.save)

@@ -151,11 +151,15 @@ class StoreFileSettings:
         "osPageCacheBusyTimeOutMills", 1_000, least=1, about="an append this slow means busy"
     )
 
+    @property
+    def root_path(self) -> Path:
+        """The store's directory."""
+        return Path(self.root) if self.root else Path.home() / "store"
+
     def store_settings(self, broker: BrokerSettings, port: int) -> StoreSettings:
         """The settings of the store itself."""
-        root = Path(self.root) if self.root else Path.home() / "store"
         return StoreSettings(
-            root=root,
+            root=self.root_path,
             store_host=encode_host(broker.effective_address, port),
             segment_bytes=self.segment_bytes,
             queue_entries=max(self.queue_bytes // ENTRY_BYTES, 1),

@@ -46,6 +46,11 @@ class BrokerStats:
         """A consumer gave a message back."""
         self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1
 
+    def forget_group(self, group: str) -> None:
+        """A group was deleted."""
+        for key in [key for key in self.got_by_group if key[0] == group]:
+            del self.got_by_group[key]
+
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self.put_by_topic.pop(topic, None)

@@ -121,10 +121,7 @@ class KeyIndex:
             _log.warning("index file %s may be incomplete and is built again", self.files[-1].path)
             self._remove(self.files.pop())
         self._last = self.files[-1] if self.files else None
-        # Some keys of the last message may have been in a file that is gone.
-        end_offset = max(self.end_offset, 0)
-        self.cut(end_offset)
-        return end_offset
+        return self.end_offset + 1
 
     def drop_all(self) -> None:
         """Remove every file, to build the index anew."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from downrange.broker.long_polling import LongPolling, ParkedPull, PullFilter
+from downrange.broker.rates import PullCounts
 from downrange.broker.stats import BrokerStats
 from downrange.broker.subscriptions import SubscriptionFilters
 from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
@@ -103,6 +104,7 @@ class PullHandler:
         consumers: Consumers,
         filters: SubscriptionFilters,
         stats: BrokerStats,
+        counts: PullCounts,
         now_s: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
         *,
@@ -119,6 +121,7 @@ class PullHandler:
         self._consumers = consumers
         self._filters = filters
         self._stats = stats
+        self._counts = counts
         self._now_s = now_s
         self._broker_address = broker_address
         self._is_readable = is_readable
@@ -181,7 +184,10 @@ class PullHandler:
             and self._park(request, connection, header, message_filter)
         ):
             return None
-        if result.message_count:
+        if not result.message_count:
+            self._counts.missed += 1
+        else:
+            self._counts.found += 1
             self._stats.add_got(group, topic, result.message_count, result.size)
         return self._answer(request, code, result, topic_config, group_config)
 

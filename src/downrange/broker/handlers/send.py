@@ -4,6 +4,7 @@ import random
 from typing import Protocol
 
 from downrange.broker.message_writer import MessageWriter
+from downrange.broker.rates import PutTimes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import (
@@ -97,6 +98,7 @@ class SendHandler:
         writer: MessageWriter,
         half_messages: HalfMessages,
         stats: BrokerStats,
+        times: PutTimes,
         reply: SendReply,
         unique_ids: UniqueIdGenerator,
         clock: Clock,
@@ -116,6 +118,7 @@ class SendHandler:
         self._writer = writer
         self._half_messages = half_messages
         self._stats = stats
+        self._times = times
         self._reply = reply
         self._unique_ids = unique_ids
         self._clock = clock
@@ -178,11 +181,12 @@ class SendHandler:
             return None
         if b"WAIT\x01false" not in text and self._writer.wait_durable(
             appended.end_offset,
-            lambda status: connection.reply(
-                self._reply.later(request, status, [appended], queue_id, unique_key)
+            lambda status: self._answer_later(
+                request, connection, status, [appended], queue_id, unique_key
             ),
         ):
             return None
+        self._times.add(0)  # no wait was in between
         return self._reply.now(request, PutStatus.PUT_OK, appended, queue_id, unique_key)
 
     def _put(
@@ -244,12 +248,25 @@ class SendHandler:
         unique_key = find_property((header.properties or "").encode(), b"UNIQ_KEY")
         if self._writer.wait_durable(
             placed[-1].end_offset,
-            lambda status: connection.reply(
-                self._reply.later(request, status, placed, queue_id, unique_key)
+            lambda status: self._answer_later(
+                request, connection, status, placed, queue_id, unique_key
             ),
         ):
             return None
+        self._times.add(0)
         return self._reply.later(request, PutStatus.PUT_OK, placed, queue_id, unique_key)
+
+    def _answer_later(
+        self,
+        request: Command,
+        connection: Connection,
+        status: PutStatus,
+        placed: list[Appended],
+        queue_id: int,
+        unique_key: bytes | None,
+    ) -> None:
+        self._times.add(self._clock.wall_ms() - placed[0].store_timestamp)
+        connection.reply(self._reply.later(request, status, placed, queue_id, unique_key))
 
     def _admit(self, header: SendRequest) -> TopicConfig:
         """Whether anybody may send to this topic now; creates it if that is allowed."""

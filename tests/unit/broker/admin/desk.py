@@ -6,20 +6,9 @@ from pathlib import Path
 
 from unit.store.building import StagedDisk, open_store
 
-from downrange.broker.handlers.admin import unsupported
-from downrange.broker.handlers.admin.broker import BrokerHandler
-from downrange.broker.handlers.admin.clients import ClientCallsHandler
-from downrange.broker.handlers.admin.config import Apply, ConfigHandler, LiveSettings
+from downrange.broker.handlers.admin.config import Apply, LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
-from downrange.broker.handlers.admin.connections import ConnectionsHandler
-from downrange.broker.handlers.admin.groups import GroupsHandler
-from downrange.broker.handlers.admin.offsets import GroupOffsetsHandler
-from downrange.broker.handlers.admin.progress import ProgressHandler
-from downrange.broker.handlers.admin.queues import QueuesHandler
-from downrange.broker.handlers.admin.resets import ResetsHandler
-from downrange.broker.handlers.admin.runtime_info import RuntimeInfoHandler
-from downrange.broker.handlers.admin.topic_views import TopicViewsHandler
-from downrange.broker.handlers.admin.topics import TopicsHandler
+from downrange.broker.handlers.admin.routes import admin_routes
 from downrange.broker.handlers.client import ClientHandler
 from downrange.broker.rates import Rates
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
@@ -91,8 +80,20 @@ class Desk:
         )
         self.registered = 0
         self.handlers: dict[int, Handler] = {
-            **unsupported.routes(),
-            **self._routes(server_side_reset=server_side_reset),
+            **admin_routes(
+                tables,
+                store,
+                self.stats,
+                self.rates,
+                self.live_settings,
+                lambda: self.delay_offsets,
+                self._register,
+                disk,
+                clock,
+                broker_name=BROKER,
+                broker_address=ADDRESS,
+                server_side_reset=server_side_reset,
+            ),
             **ClientHandler(
                 tables.topics,
                 tables.groups,
@@ -104,63 +105,6 @@ class Desk:
         self.network = MemoryNetwork()
         self._admin = RemotingClient(self.network)
 
-    def _routes(self, *, server_side_reset: bool) -> dict[int, Handler]:
-        topics, groups, offsets = self.tables.topics, self.tables.groups, self.tables.offsets
-        consumers, store = self.tables.consumers, self.store
-        queues, lookup = store.queues, store.lookup
-
-        def delays() -> DelayOffsets:
-            return self.delay_offsets
-
-        parts = (
-            TopicsHandler(topics, offsets, store, self.stats, self._register),
-            TopicViewsHandler(
-                topics,
-                offsets,
-                consumers,
-                queues,
-                lookup,
-                self.rates,
-                broker_name=BROKER,
-                broker_address=ADDRESS,
-            ),
-            GroupsHandler(groups, offsets),
-            GroupOffsetsHandler(topics, offsets, consumers, queues),
-            ResetsHandler(
-                topics,
-                groups,
-                offsets,
-                consumers,
-                queues,
-                lookup,
-                broker_name=BROKER,
-                server_side=server_side_reset,
-            ),
-            ProgressHandler(
-                topics,
-                groups,
-                offsets,
-                consumers,
-                queues,
-                lookup,
-                self.rates,
-                self.clock,
-                broker_name=BROKER,
-                broker_address=ADDRESS,
-            ),
-            ConnectionsHandler(consumers, self.tables.producers),
-            ClientCallsHandler(topics, groups, consumers, lookup, broker_name=BROKER),
-            QueuesHandler(queues, consumers),
-            ConfigHandler(self.live_settings),
-            RuntimeInfoHandler(store, self.stats, self.rates, delays, self.disk, self.clock),
-            BrokerHandler(self.rates, store.retention, delays),
-        )
-        routes: dict[int, Handler] = {}
-        for part in parts:
-            assert not routes.keys() & part.routes().keys()
-            routes.update(part.routes())
-        return routes
-
     async def _register(self) -> None:
         self.registered += 1
 
@@ -170,7 +114,7 @@ class Desk:
         await server.listen("127.0.0.1", PORT)
 
     async def ask(
-        self, code: int, body: bytes | None = None, **fields: str | int | bool
+        self, code: int, body: bytes | None = None, /, **fields: str | int | bool
     ) -> Command:
         """What an admin client gets for a request."""
         texts = {name: _text(value) for name, value in fields.items()}

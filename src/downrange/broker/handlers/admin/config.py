@@ -78,7 +78,7 @@ class LiveSettings:
         self.store = store
         self._file = file
         self._clock = clock
-        self._live = live or {}
+        self._live = {} if live is None else live
         self._black_list = BLACK_LIST.union(black_list)
         self.data_version = DataVersion(timestamp=clock.wall_ms())
 

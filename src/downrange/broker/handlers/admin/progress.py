@@ -94,10 +94,12 @@ class ProgressHandler:
         header = decode_header(GetBrokerConsumeStatsRequest, request.ext_fields)
         groups: list[dict[str, tuple[ConsumeStats, ...]]] = []
         lag = in_flight = 0
+        # Asked of the whole table at once, because each group alone would search all of it.
+        topics_of = self._offsets.to_file().group_topics
         for group in self._groups.names():
             found = [
                 self._stats(group, [topic])
-                for topic in sorted(self._offsets.topics_of(group))
+                for topic in sorted(topics_of.get(group, ()))
                 if topic in self._topics
                 and (not header.is_order or self._topics.is_ordered(topic))
                 and not self._has_left(group, topic)

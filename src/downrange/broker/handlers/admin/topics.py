@@ -120,7 +120,7 @@ class TopicsHandler:
         return await self._announced(request)
 
     async def create_list(self, request: Command, connection: Connection) -> Answer:
-        """Create or change several topics; nothing is done if one of them cannot be."""
+        """Create or change several topics, after names and attributes of all were checked."""
         configs = decode_body(TopicConfigList, request.body).topic_config_list
         for config in configs:
             self._check(config)

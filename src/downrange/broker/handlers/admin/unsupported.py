@@ -53,10 +53,6 @@ REFUSALS: Mapping[int, tuple[int, str]] = MappingProxyType(
             ResponseCode.NO_PERMISSION,
             f"recall failed, operation is forbidden: {_TIMER}",
         ),
-        Code.RESUME_CHECK_HALF_MESSAGE: (
-            _ERROR,
-            "RESUME_CHECK_HALF_MESSAGE is not built: what was given up stays given up",
-        ),
         **_all(
             (
                 Code.NOTIFY_MIN_BROKER_ID_CHANGE,
