@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types layers unit test faults fuzz interop bench clean
+.PHONY: help setup format lint types layers unit test faults fuzz interop oracle bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ interop: $(STAMP) ## Exchange files with the real Apache RocketMQ (needs a JDK 1
 	@command -v java >/dev/null && command -v javac >/dev/null || { echo "make interop needs a JDK (11 or newer): install one, for example 'apt-get install openjdk-17-jdk-headless'"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
 	$(BIN)/pytest -q -m interop tests/interop
+
+oracle: $(STAMP) ## Run the tests of foreign clients against Apache's own servers: are the tests right?
+	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py
 
 bench: $(STAMP) ## Measure the store; prints the machine's facts and a per-step table
 	$(BIN)/python benchmarks/store.py

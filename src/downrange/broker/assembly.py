@@ -13,7 +13,7 @@ from downrange.broker.handlers.offset import OffsetHandler
 from downrange.broker.handlers.pull import PullHandler
 from downrange.broker.handlers.query import QueryHandler
 from downrange.broker.handlers.reply import ReplyHandler
-from downrange.broker.handlers.send import SendHandler
+from downrange.broker.handlers.send import Announced, SendHandler
 from downrange.broker.handlers.send_back import SendBackHandler
 from downrange.broker.handlers.transaction import TransactionHandler
 from downrange.broker.message_writer import MessageWriter
@@ -64,6 +64,7 @@ class Assembler:
         clock: Clock,
         disk: Disk,
         chance: random.Random,
+        announced: Announced,
         *,
         address: str,
         process_id: int,
@@ -77,6 +78,7 @@ class Assembler:
         self._call_later = call_later
         self._clock = clock
         self._chance = chance
+        self._announced = announced
         self._address = address
         self._process_id = process_id
         self._loop = asyncio.get_running_loop()
@@ -133,6 +135,7 @@ class Assembler:
             ),
             self._clock,
             self._chance,
+            self._announced,
             cluster_name=settings.cluster_name,
             region=settings.region,
             traces=settings.traces,

@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 24.0
 UNREGISTER_TIMEOUT_S = 3.0
+ANNOUNCED_WAIT_S = 2.0  # a producer waits 3 s for its answer; a silent name server must not cost it
 
 
 class Registrar:
@@ -47,13 +48,20 @@ class Registrar:
         self._broker_address = broker_address
         self._ha_address = ha_address
         self._is_due = False
+        self._heard: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
 
     def announce(self) -> None:
         """Register at all name servers once this turn of the loop is over."""
         if not self._is_due:
             self._is_due = True
-            self._supervisor.spawn("register", self._register_all())
+            self._heard = asyncio.get_running_loop().create_future()
+            self._supervisor.spawn("register", self._register_all(self._heard))
+
+    async def announced(self) -> None:
+        """Return when the name servers have heard the last announcement, or a little later."""
+        if self._heard is not None:
+            await asyncio.wait([self._heard], timeout=ANNOUNCED_WAIT_S)
 
     async def register(self) -> int:
         """Register at all name servers; returns how many took it."""
@@ -65,9 +73,12 @@ class Registrar:
         """Tell all name servers that this broker goes."""
         await asyncio.gather(*(self._unregister_at(server) for server in self._name_servers()))
 
-    async def _register_all(self) -> None:
+    async def _register_all(self, heard: asyncio.Future[None]) -> None:
         self._is_due = False
-        await self.register()
+        try:
+            await self.register()
+        finally:
+            heard.set_result(None)
 
     async def _register_at(self, server: str) -> bool:
         body = encode_registration(self._registration(), compressed=False)

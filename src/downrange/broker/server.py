@@ -112,6 +112,7 @@ class Broker:
             around.clock,
             around.disk,
             around.chance,
+            registrar.announced,
             address=address,
             process_id=around.process_id,
         ).assemble()

@@ -23,6 +23,7 @@ from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import Segment
 
 _log = logging.getLogger(__name__)
+STORE_TIME_MAX_MS = 1 << 43  # in the year 2248
 NAME_BYTES_MAX = 255  # of a directory, on every file system in use
 
 
@@ -145,7 +146,10 @@ class Recovery:
         if physical_offset >= index_from and self._index is not None:
             keys = self._entries.keys(sys_flag, text)
             if keys:
-                self._index.put(queue.topic, keys, physical_offset, stored_ms)
+                # A damaged time at the head of an index file would hide what is in and before it.
+                is_plausible = 0 < stored_ms < STORE_TIME_MAX_MS
+                index_ms = stored_ms if is_plausible else self._index.end_timestamp
+                self._index.put(queue.topic, keys, physical_offset, index_ms)
 
     def _first_seen(self, name: bytes, queue_id: int) -> ConsumeQueue | None:
         """The queue of a record; None if the topic's name could not be that of a directory."""
@@ -172,7 +176,7 @@ class Recovery:
             return is_borne_out(self._log, queue, queue_offset)  # another one has that place
         if missing == 0 or sys_flag & INNER_BATCH:
             return False
-        if queue in self._expected:
+        if queue in self._expected or (self._queues_are_complete and queue.max_offset):
             # Only messages lost in damage can be missing between two of a queue.
             return missing * RECORD_BYTES_MIN > sum(size for _, size in self._damaged)
         if self.report.start_offset > self._log.min_offset and not self._queues_are_complete:
@@ -250,12 +254,13 @@ class Recovery:
             report.torn_bytes += _bytes_in_use(segment, max(end_offset - segment.base_offset, 0))
         if report.torn_bytes:
             _log.warning("cut %d bytes off the log at %d", report.torn_bytes, end_offset)
-        lost = sum(_entries_behind(queue, end_offset) for queue in self._queues)
-        last = self._log.chain.segment_at(end_offset)
-        if lost and last is not None:
-            reason = f"the log ends here, {lost} messages behind are lost"
-            position = end_offset - last.base_offset
-            report.damages.append(Damage(last.path, position, report.torn_bytes, reason))
+        lost = [at for queue in self._queues for at in _offsets_behind(queue, end_offset)]
+        place = min(lost, default=end_offset)
+        first = self._log.chain.segment_at(place)
+        if lost and first is not None:
+            reason = f"the log ends here, {len(lost)} messages are lost"
+            position = place - first.base_offset
+            report.damages.append(Damage(first.path, position, report.torn_bytes, reason))
 
     def _cut(self, end_offset: int) -> None:
         report = self.report
@@ -314,15 +319,15 @@ def _first_store_timestamp(log: CommitLog, segment: Segment) -> int:
     return 0
 
 
-def _entries_behind(queue: ConsumeQueue, end_offset: int) -> int:
-    """How many entries at a queue's end point behind the end of the log."""
-    count = 0
+def _offsets_behind(queue: ConsumeQueue, end_offset: int) -> list[int]:
+    """Where the entries at a queue's end point that point behind the end of the log."""
+    offsets = []
     for queue_offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
         physical_offset, size, _ = queue.entry(queue_offset)
         if physical_offset < end_offset or size < RECORD_BYTES_MIN:
             break
-        count += 1
-    return count
+        offsets.append(physical_offset)
+    return offsets
 
 
 def _bytes_in_use(segment: Segment, start: int) -> int:

@@ -185,7 +185,7 @@ def test_one_way_requests_are_never_answered() -> None:
         await start(network)
         connection = await RemotingClient(network).connect(ADDRESS)
         seen: list[Command] = []
-        connection._take_reply = seen.append  # type: ignore[method-assign]
+        connection._take_reply = seen.append  # type: ignore[method-assign, assignment]
         for code in (ECHO, REFUSE, 77_777):
             connection.send_one_way(code)
         await asyncio.wait([asyncio.ensure_future(asyncio.wait_for(asyncio.Event().wait(), 1))])

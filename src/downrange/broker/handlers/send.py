@@ -1,6 +1,7 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: a producer hands over messages."""
 
 import random
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
 from downrange.broker.message_writer import MessageWriter
@@ -34,6 +35,8 @@ from downrange.store.appender import HOST_V4_BYTES, Appended
 from downrange.store.errors import PutStatus
 
 _HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
+
+Announced = Callable[[], Awaitable[None]]  # returns when the name servers know all topics
 
 
 class Topics(Protocol):
@@ -103,6 +106,7 @@ class SendHandler:
         unique_ids: UniqueIdGenerator,
         clock: Clock,
         chance: random.Random,
+        announced: Announced,
         *,
         cluster_name: str,
         region: str,
@@ -123,6 +127,7 @@ class SendHandler:
         self._unique_ids = unique_ids
         self._clock = clock
         self._chance = chance
+        self._announced = announced
         # What the real broker adds to the text of every single message.
         self._additions = (
             f"MSG_REGION\x01{region}\x02TRACE_ON\x01{str(traces).lower()}\x02"
@@ -143,12 +148,17 @@ class SendHandler:
             RequestCode.SEND_BATCH_MESSAGE: self.send,
         }
 
-    def send(self, request: Command, connection: Connection) -> Answer:
+    def send(
+        self, request: Command, connection: Connection
+    ) -> Answer | Coroutine[None, None, Answer]:
         """One message or a batch."""
         header = decode_send(request.code, request.ext_fields)
         config = self._topics.get(header.topic)
         if config is None or self._admitted.get(header.topic) is not config:
+            is_new = config is None
             config = self._admit(header)
+            if is_new:
+                return self._once_announced(self.send(request, connection))
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._chance.randrange(max(config.write_queue_nums, 1))
@@ -188,6 +198,16 @@ class SendHandler:
             return None
         self._times.add(0)  # no wait was in between
         return self._reply.now(request, PutStatus.PUT_OK, appended, queue_id, unique_key)
+
+    async def _once_announced(self, answer: Answer | Coroutine[None, None, Answer]) -> Answer:
+        """Answer who created a topic when it has a route: a consumer may be started at once.
+
+        The message is in its place already, before those that the producer sends meanwhile.
+        """
+        assert not isinstance(answer, Coroutine)
+        if answer is not None:
+            await self._announced()
+        return answer
 
     def _put(
         self,

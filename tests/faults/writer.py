@@ -1,0 +1,77 @@
+"""The program that is killed: writes numbered messages and says which are acknowledged.
+
+    python writer.py ROOT SEED FIRST
+
+Prints a line "recovering" before it opens the store, "open" after it, and then the number of each
+message once its bytes are durable. Message number n is the same in every run of one seed.
+"""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from downrange.store.errors import PutStatus
+from downrange.store.message_store import MessageStore
+from downrange.store.settings import KIB, FlushMode, FlushSettings, StoreSettings
+
+QUEUES = tuple((topic, queue_id) for topic in ("orders", "audit") for queue_id in range(3))
+
+
+def kill_settings(root: Path) -> StoreSettings:
+    """Small files, so that each round makes new ones of every kind."""
+    return StoreSettings(
+        root=root,
+        segment_bytes=256 * KIB,
+        queue_entries=200,
+        index_slots=500,
+        index_items=2_000,
+        flush=FlushSettings(mode=FlushMode.SYNC),
+    )
+
+
+def message(seed: int, number: int) -> tuple[str, int, bytes, bytes]:
+    """Topic, queue id, body and properties of a message."""
+    rng = random.Random(f"{seed} {number}")
+    topic, queue_id = rng.choice(QUEUES)
+    body = rng.randbytes(rng.choice((0, 20, 200, 2_000)))
+    properties = f"UNIQ_KEY\x01U{number}\x02KEYS\x01k{number % 50}\x02TAGS\x01t{number % 7}"
+    return topic, queue_id, body, properties.encode()
+
+
+def acknowledge(text: str) -> None:
+    """Tell the parent at once; nothing is left in a buffer of this process."""
+    os.write(1, text.encode() + b"\n")
+
+
+def write_on(root: Path, seed: int, first: int) -> None:
+    """Append, sync and dispatch in small random groups until somebody ends this."""
+    store = MessageStore(kill_settings(root))
+    acknowledge("recovering")
+    store.open()
+    acknowledge("open")
+    rng = random.Random(f"{seed} {first} groups")
+    number = first
+    while True:
+        for _ in range(rng.randrange(1, 12)):
+            topic, queue_id, body, properties = message(seed, number)
+            put = store.append(topic, queue_id, body, properties)
+            store.wait_durable(put.end_offset, _teller(number))
+            number += 1
+        store.flush_now()
+        store.dispatch_some()
+        if rng.random() < 0.05:
+            store.finish_derived_flush(store.begin_derived_flush())
+
+
+def _teller(number: int) -> Callable[[PutStatus], None]:
+    def tell(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            acknowledge(str(number))
+
+    return tell
+
+
+if __name__ == "__main__":
+    write_on(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

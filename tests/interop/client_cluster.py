@@ -1,0 +1,57 @@
+"""A name server and a broker for foreign clients: ours, or Apache's to prove the tests."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop import apache, our_processes
+
+MIB = 1024 * 1024
+BROKER_NAME = "broker-a"
+# Both brokers get these. Files are small because the disk is shared; checks are early because the
+# tests wait for them, but later than the 3 s for which Apache collects the ends of transactions
+# before it notes them: it would check and deliver again what has been committed.
+SETTINGS = {
+    "brokerName": BROKER_NAME,
+    "flushDiskType": "ASYNC_FLUSH",
+    "enablePropertyFilter": "true",
+    "traceTopicEnable": "true",
+    "transactionTimeOut": "5000",
+    "transactionCheckInterval": "1000",
+    "mappedFileSizeCommitLog": str(64 * MIB),
+    "maxHashSlotNum": "100000",
+    "maxIndexNum": "400000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCluster:
+    """Where clients find their broker, and a folder for what they write."""
+
+    name_server: str
+    folder: Path
+
+
+def wants_apache() -> bool:
+    """Whether the tests of clients shall run against the real broker (`make oracle`)."""
+    return os.environ.get("DOWNRANGE_ORACLE") == "1"
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path) -> Iterator[ClientCluster]:
+    """One name server and one broker while the block runs."""
+    with contextlib.ExitStack() as servers:
+        if wants_apache():
+            names = servers.enter_context(apache.start_name_server(folder / "name-server"))
+            plan = apache.plan_broker(
+                folder / "broker", folder / "broker" / "store", names.address, SETTINGS
+            )
+            servers.enter_context(apache.start_broker(plan))
+        else:
+            names = servers.enter_context(our_processes.start_name_server(folder / "name-server"))
+            servers.enter_context(
+                our_processes.start_broker(folder / "broker", names.address, SETTINGS)
+            )
+        yield ClientCluster(names.address, folder)

@@ -1,0 +1,43 @@
+"""Java clients, old and new, against our name server and broker, one scenario at a time.
+
+With DOWNRANGE_ORACLE=1 (`make oracle`) the same tests run against Apache's servers.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from interop import apache
+from interop.client_cluster import ClientCluster, running_cluster
+from interop.client_facts import EXPECTED
+from interop.releases import SCENARIOS_4_9, SCENARIOS_5_5, Release
+
+pytestmark = pytest.mark.interop
+
+PROGRAM_SECONDS_MAX = 240.0
+JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
+    with running_cluster(tmp_path_factory.mktemp("clients")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("scenario", EXPECTED)
+@pytest.mark.parametrize(
+    "release", [SCENARIOS_5_5, SCENARIOS_4_9], ids=lambda release: str(release.version)
+)
+def test_a_java_client_observes_what_it_should(
+    cluster: ClientCluster, release: Release, scenario: str
+) -> None:
+    name = f"{scenario}-{release.version.replace('.', '-')}"
+    lines = apache.run_program(
+        "ClientScenarios",
+        {"scenario": scenario, "nameServer": cluster.name_server, "prefix": name},
+        cluster.folder / name,
+        seconds_max=PROGRAM_SECONDS_MAX,
+        release=release,
+        java_options=JAVA_OPTIONS,
+    )
+    assert json.loads(lines[-1])["facts"] == EXPECTED[scenario]

@@ -1,0 +1,85 @@
+"""What the name servers hear of a broker, and when."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from unit.broker.one_broker import OneBroker, fail
+
+from downrange.broker.registration import ANNOUNCED_WAIT_S
+from downrange.broker.settings import BrokerSettings
+from downrange.protocol.command import Command, response
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.connection import Answer, Connection
+from downrange.remoting.server import RemotingServer
+from downrange.runtime.service import Supervisor
+from downrange.testing.virtual_time import run
+
+NAME_SERVER_PORT = 9876
+
+
+class SlowNameServer:
+    """Takes registrations after a while and keeps their bodies."""
+
+    def __init__(self, delay_s: float) -> None:
+        self.delay_s = 0.0
+        self._later_delay_s = delay_s
+        self.bodies: list[bytes] = []
+
+    async def register(self, request: Command, _: Connection) -> Answer:
+        await asyncio.sleep(self.delay_s)  # noqa: TID251 - virtual time
+        self.delay_s = self._later_delay_s
+        self.bodies.append(request.body or b"")
+        return response(request, ResponseCode.SUCCESS)
+
+    def unregister(self, request: Command, _: Connection) -> Answer:
+        return response(request, ResponseCode.SUCCESS)
+
+
+async def send_to_a_new_topic(root: Path, name_server: SlowNameServer) -> float:
+    """Send as the first to a topic; returns how long the answer took."""
+    settings = BrokerSettings(
+        address="127.0.0.1", broker_name="b1", name_servers=f"127.0.0.1:{NAME_SERVER_PORT}"
+    )
+    broker = OneBroker(root, settings)
+    server = RemotingServer(
+        broker.network,
+        Supervisor(fail),
+        {
+            RequestCode.REGISTER_BROKER: name_server.register,
+            RequestCode.UNREGISTER_BROKER: name_server.unregister,
+        },
+    )
+    await server.listen("127.0.0.1", NAME_SERVER_PORT)
+    loop = asyncio.get_running_loop()
+    async with broker:
+        started_s = loop.time()
+        assert (await broker.send("orders")).code == ResponseCode.SUCCESS
+        took_s = loop.time() - started_s
+        started_s = loop.time()
+        assert (await broker.send("orders")).code == ResponseCode.SUCCESS
+        assert loop.time() == started_s, "only the first message of a topic waits"
+    await server.stop()
+    return took_s
+
+
+def test_a_topic_created_by_a_message_has_a_route_when_the_producer_is_answered(
+    tmp_path: Path,
+) -> None:
+    name_server = SlowNameServer(1.0)
+
+    async def main() -> None:
+        took_s = await send_to_a_new_topic(tmp_path, name_server)
+        assert took_s == pytest.approx(1.0)
+        assert b'"orders"' in name_server.bodies[1]
+
+    run(main())
+
+
+def test_a_silent_name_server_does_not_keep_the_producer_waiting(tmp_path: Path) -> None:
+    async def main() -> None:
+        took_s = await send_to_a_new_topic(tmp_path, SlowNameServer(20.0))
+        assert took_s == pytest.approx(ANNOUNCED_WAIT_S)
+
+    run(main())
