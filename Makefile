@@ -44,7 +44,7 @@ faults: $(STAMP) ## The long form of the fault tests (about half an hour)
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}
 
-interop: $(STAMP) ## Exchange files with the real Apache RocketMQ (needs a JDK 11+ and Maven)
+interop: $(STAMP) ## Exchange files with the real Apache RocketMQ and serve its clients (needs a JDK 11+, Maven; Go if there)
 	@command -v java >/dev/null && command -v javac >/dev/null || { echo "make interop needs a JDK (11 or newer): install one, for example 'apt-get install openjdk-17-jdk-headless'"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
 	$(BIN)/pytest -q -m interop tests/interop

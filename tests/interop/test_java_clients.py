@@ -4,7 +4,7 @@ With DOWNRANGE_ORACLE=1 (`make oracle`) the same tests run against Apache's serv
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from interop import apache
@@ -16,6 +16,10 @@ pytestmark = pytest.mark.interop
 
 PROGRAM_SECONDS_MAX = 240.0
 JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+BINARY_AND_SECOND_PORT = {
+    "rocketmq.serialize.type": "ROCKETMQ",
+    "com.rocketmq.sendMessageWithVIPChannel": "true",
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +36,33 @@ def test_a_java_client_observes_what_it_should(
     cluster: ClientCluster, release: Release, scenario: str
 ) -> None:
     name = f"{scenario}-{release.version.replace('.', '-')}"
+    assert observe(cluster, release, scenario, name) == EXPECTED[scenario]
+
+
+@pytest.mark.parametrize("scenario", ["sync", "transaction", "lite-assign"])
+def test_a_java_client_may_write_binary_headers_and_use_the_second_port(
+    cluster: ClientCluster, scenario: str
+) -> None:
+    seen = observe(cluster, SCENARIOS_5_5, scenario, f"{scenario}-binary", BINARY_AND_SECOND_PORT)
+    assert seen == EXPECTED[scenario]
+
+
+def observe(
+    cluster: ClientCluster,
+    release: Release,
+    scenario: str,
+    name: str,
+    java_properties: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Run a scenario with topics and groups of its own; returns the facts it printed."""
     lines = apache.run_program(
         "ClientScenarios",
         {"scenario": scenario, "nameServer": cluster.name_server, "prefix": name},
         cluster.folder / name,
         seconds_max=PROGRAM_SECONDS_MAX,
         release=release,
+        java_properties=java_properties,
         java_options=JAVA_OPTIONS,
     )
-    assert json.loads(lines[-1])["facts"] == EXPECTED[scenario]
+    facts: dict[str, str] = json.loads(lines[-1])["facts"]
+    return facts

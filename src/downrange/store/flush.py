@@ -29,6 +29,7 @@ class FlushJob:
     end_offset: int
     store_timestamp: int
     index_timestamp: int = 0
+    queue_offset: int = 0
 
     def run(self) -> None:
         """Sync; blocks, may run in any thread. `OSError` means that nothing is promised."""
@@ -104,12 +105,20 @@ class DerivedFlush:
                 first_byte = min(synced, queue.max_offset) * ENTRY_BYTES
                 syncs += [segment.sync for segment in queue.chain.segments_from(first_byte)]
                 self._synced[name] = queue.max_offset
-        index_timestamp = 0
+        index_timestamp, queue_offset = 0, dispatched_offset
         if self._index is not None and self._index.files:
-            index_timestamp = self._index.end_timestamp
             # A file that is full was synced when it was; the one before the last may be just full.
             syncs += [file.sync for file in self._index.files[-2:]]
-        return FlushJob(tuple(syncs), dispatched_offset, store_timestamp, index_timestamp)
+            finished = [file for file in self._index.files if file.is_full]
+            # An Apache broker that finds a crash deletes the unfinished index file, and indexes
+            # again from where the checkpoint says that queues end: so that must not be later.
+            index_timestamp = finished[-1].end_timestamp if finished else 0
+            if len(finished) < len(self._index.files):
+                queue_offset = min(queue_offset, finished[-1].end_offset if finished else 0)
+                store_timestamp = min(store_timestamp, index_timestamp)
+        return FlushJob(
+            tuple(syncs), dispatched_offset, store_timestamp, index_timestamp, queue_offset
+        )
 
     def forget(self) -> None:
         """Take nothing for durable: a sync has failed."""

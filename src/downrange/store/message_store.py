@@ -209,7 +209,7 @@ class MessageStore:
             self.checkpoint.queue_timestamp = job.store_timestamp
             self.checkpoint.index_timestamp = job.index_timestamp
             self.checkpoint.confirmed_offset = self._flush.durable_offset
-            self.checkpoint.queue_offset = job.end_offset
+            self.checkpoint.queue_offset = job.queue_offset
             try:
                 self._checkpoint_file.save(self.checkpoint)
             except OSError as error:

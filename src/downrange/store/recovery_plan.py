@@ -39,10 +39,11 @@ class RecoveryPlanner:
         check_whole: bool = False,
     ) -> RecoveryPlan:
         """From where to read; everything, if a derived file is missing."""
-        if last_stop is LastStop.CLEAN:
-            start = clean_start(self._log, self._queues)
-        else:
+        if last_stop is LastStop.UNKNOWN:
             start = crash_start(self._log, self._queues, checkpoint)
+        else:
+            # Also when only the process died: what it had dispatched is in the page cache.
+            start = clean_start(self._log, self._queues)
         if manifest is not None:
             for queue in manifest.beheaded_queues(self._queues, self._log.min_offset):
                 self._queues.forget(queue, "its first file is gone")

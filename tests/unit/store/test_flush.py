@@ -177,9 +177,9 @@ def test_checkpoint_follows_log_and_queues(
     store: MessageStore, clock: ManualClock, tmp_path: Path
 ) -> None:
     start_ms = clock.wall_ms()
-    store.append("T", 0, b"x", b"KEYS\x01k\x02")
+    store.append("T", 0, b"x", b"")
     clock.advance(10)
-    store.append("T", 0, b"y", b"KEYS\x01k\x02")
+    store.append("T", 0, b"y", b"")
     store.flush_now()
     assert store.checkpoint.commit_log_timestamp == start_ms + 10
     store.dispatch_some(1)
@@ -188,8 +188,32 @@ def test_checkpoint_follows_log_and_queues(
     job.run()
     assert store.finish_derived_flush(job)
     assert store.checkpoint.queue_timestamp == start_ms  # what was dispatched when it began
-    assert store.checkpoint.index_timestamp == start_ms
+    assert store.checkpoint.queue_offset == job.end_offset > 0
     assert (tmp_path / "checkpoint").stat().st_size == 4096
+
+
+def test_checkpoint_of_queues_does_not_pass_the_last_finished_index_file(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    def flush() -> None:
+        store.dispatch_some()
+        job = store.begin_derived_flush()
+        job.run()
+        assert store.finish_derived_flush(job)
+
+    store.append("T", 0, b"x", b"KEYS\x01k\x02")
+    flush()
+    checkpoint = store.checkpoint
+    assert (checkpoint.queue_timestamp, checkpoint.queue_offset) == (0, 0)
+    assert store.index is not None
+    while len(store.index.files) < 2:
+        clock.advance(1)
+        store.append("T", 0, b"x", b"KEYS\x01k\x02")
+        store.dispatch_some()
+    flush()
+    finished = store.index.files[0]
+    assert checkpoint.index_timestamp == checkpoint.queue_timestamp == finished.end_timestamp
+    assert checkpoint.queue_offset == finished.end_offset
 
 
 def test_queues_that_did_not_change_are_not_synced_again(

@@ -14,7 +14,12 @@ from unit.store.building import (
     small_settings,
 )
 
-from downrange.store.errors import AppendRefusedError, StoreDamagedError, StoreLockedError
+from downrange.store.errors import (
+    AppendRefusedError,
+    StoreDamagedError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from downrange.store.message_store import MessageStore
 from downrange.store.ownership import LastStop
 from downrange.store.reader import ReadStatus
@@ -122,7 +127,7 @@ def test_what_recovery_found_is_synced_before_it_is_shown(tmp_path: Path, disk: 
     crash(store)
     disk.on_sync = input_output_error
     broken = MessageStore(small_settings(tmp_path), disk, ManualClock())
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(StoreUnavailableError, match="Input/output error"):
         broken.open()
     disk.on_sync = lambda: None
     again = open_store(tmp_path, disk=disk)
