@@ -140,6 +140,46 @@ class IndexFile:
         # which recovery takes back, and never a chain that begins at nothing.
         _pack_slot(buffer, slot_position, count - 1)
 
+    def put_all(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
+        """Add the keys of one message with one header; they must fit, and not be the first."""
+        buffer = self._map
+        count = number = self.count
+        assert count > 1
+        seconds = (store_timestamp - self.begin_timestamp) // 1000
+        if not 0 <= seconds <= SECONDS_MAX or self.begin_timestamp <= 0:
+            seconds = 0 if seconds < 0 or self.begin_timestamp <= 0 else SECONDS_MAX
+        position = self._items_start + count * _ITEM_BYTES
+        if position + _ITEM_BYTES * len(hashes) > self._reserved:
+            self._reserve(position + _ITEM_BYTES * len(hashes))
+        heads: dict[int, int] = {}  # slot position -> its newest item
+        for key_hash in hashes:
+            slot_position = _HEADER_BYTES + key_hash % self._slots * 4
+            older = heads.get(slot_position)
+            if older is None:
+                (older,) = _unpack_slot(buffer, slot_position)
+                if not 0 < older < count:
+                    older = 0
+                    self.slots_used += 1
+            _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
+            heads[slot_position] = number
+            position += _ITEM_BYTES
+            number += 1
+        self.count = number
+        self.end_offset = physical_offset
+        self.end_timestamp = store_timestamp
+        _pack_header(
+            buffer,
+            0,
+            self.begin_timestamp,
+            store_timestamp,
+            self.begin_offset,
+            physical_offset,
+            self.slots_used,
+            number,
+        )
+        for slot_position, newest in heads.items():  # last, as in `put`
+            _pack_slot(buffer, slot_position, newest)
+
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether a message between these times can be in this file."""
         return begin_ms <= self.end_timestamp and end_ms >= self.begin_timestamp

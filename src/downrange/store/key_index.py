@@ -74,16 +74,23 @@ class KeyIndex:
         if known is None:
             known = self._topics[topic] = (java_hash(topic + "#") & _UNSIGNED, {})
         prefix, tag_hashes = known
+        hashes = []
+        for key in keys:
+            key_hash = tag_hashes.get(key)
+            if key_hash is None:
+                key_hash = index_key_hash(extend_hash(prefix, key))
+                if key.startswith(TAG_KEY_PREFIX) and len(tag_hashes) < TAG_HASHES_MAX:
+                    tag_hashes[key] = key_hash
+            hashes.append(key_hash)
+        last = self._last
         try:
-            for key in keys:
+            if last is not None and 1 < last.count <= last.count_max - len(hashes):
+                last.put_all(hashes, physical_offset, store_timestamp)
+                return
+            for key_hash in hashes:
                 last = self._last
                 if last is None or last.count >= last.count_max:
                     last = self._roll()
-                key_hash = tag_hashes.get(key)
-                if key_hash is None:
-                    key_hash = index_key_hash(extend_hash(prefix, key))
-                    if key.startswith(TAG_KEY_PREFIX) and len(tag_hashes) < TAG_HASHES_MAX:
-                        tag_hashes[key] = key_hash
                 last.put(key_hash, physical_offset, store_timestamp)
         except OSError:
             self.cut(physical_offset)  # all keys of a message or none, so that it can come again

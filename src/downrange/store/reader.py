@@ -18,6 +18,7 @@ from downrange.store.settings import MIB, ReadSettings, StoreSettings
 
 BYTES_MIN = 100  # a reader that asks for less gets one message all the same
 BYTES_MAX = 128 * MIB
+_first_physical = Struct(">q").unpack_from
 # Size, queue id and queue offset of a record: who the message is, but for its topic.
 _unpack_identity = Struct(">i8xi4xq").unpack_from
 
@@ -125,6 +126,8 @@ class QueueReader:
             return self._beyond_file(queue, offset)
         oldest_in_memory = self._log.max_offset - self._memory_window
         limits = self._limits(count_max, bytes_max)
+        count_limit, bytes_limit = limits[True]
+        is_cold = _first_physical(entries)[0] < oldest_in_memory
         views: list[memoryview] = []
         view, base, end = _Place(memoryview(b""), 0, 0)
         run_start = run_end = -1
@@ -133,7 +136,8 @@ class QueueReader:
         next_offset = offset
         status = ReadStatus.NO_MATCHED_MESSAGE
         for physical_offset, size, tag_code in ENTRY.iter_unpack(entries):
-            count_limit, bytes_limit = limits[physical_offset >= oldest_in_memory]
+            if is_cold:
+                count_limit, bytes_limit = limits[physical_offset >= oldest_in_memory]
             if size_sum and (count >= count_limit or size_sum + size > bytes_limit):
                 break
             next_offset += 1
