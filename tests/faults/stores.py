@@ -141,6 +141,12 @@ def abandon(store: MessageStore) -> None:
     store._unmap()
 
 
+def lose_power(store: MessageStore) -> None:
+    """Leave a store so that the next start takes the machine for crashed and trusts no queue."""
+    abandon(store)
+    (store.settings.root / "abort").write_bytes(b"1\n")
+
+
 class Sender:
     """Puts random messages into a store and remembers them."""
 

@@ -17,6 +17,7 @@ from faults.stores import (
     check_keys,
     check_served,
     is_hole,
+    lose_power,
     open_store,
     reopen,
     take_template,
@@ -43,7 +44,7 @@ def make_template(root: Path, stop: str) -> Template:
     if stop == "clean":
         store.close()
     else:
-        abandon(store)
+        lose_power(store)
     template = take_template(settings, sender.sent)
     shutil.rmtree(root)
     return template

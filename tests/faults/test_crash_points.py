@@ -25,6 +25,7 @@ from faults.stores import (
 )
 
 from downrange.protocol.record import BLANK, MAGIC_BLANK
+from downrange.store.consume_queue import ENTRY_BYTES
 from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
 from downrange.store.index_file import HEADER
 from downrange.store.message_store import MessageStore
@@ -105,18 +106,22 @@ def test_a_record_without_its_head_is_the_end_of_the_log(scratch: Path) -> None:
 def test_a_queue_file_that_was_just_made_or_half_an_entry_costs_nothing(scratch: Path) -> None:
     with trial("test_a_queue_file_that_was_just_made_or_half_an_entry_costs_nothing") as rng:
         template = crashed(scratch / "made")
-        for queue in ("audit/0", "orders/1"):
+        last = [message for message in template.sent if message.queued][-1]
+        for queue in (f"{last.topic}/{last.queue_id}", "audit/0"):
             names = template.names(f"consumequeue/{queue}/")
             size = len(template.files[names[-1]])
             new = f"consumequeue/{queue}/{segment_name(len(names) * size)}"
             for fresh in (b"", bytes(size)):
                 rng.case = f"{new} of {len(fresh)} bytes"
                 check_goes_on(scratch / "store", template, {new: fresh})
-            used = template.files[names[-1]].rstrip(b"\0")
-            for lost in range(1, 21):
-                rng.case = f"{names[-1]} without its last {lost} bytes"
-                half = used[:-lost].ljust(size, b"\0")
-                check_goes_on(scratch / "store", template, {names[-1]: half})
+        # Messages are dispatched one by one, so only the newest can have half an entry.
+        name = template.names(f"consumequeue/{last.topic}/{last.queue_id}/")[-1]
+        data = template.files[name]
+        end = (last.queue_offset + 1) * ENTRY_BYTES % len(data) or len(data)
+        for lost in range(1, ENTRY_BYTES + 1):
+            rng.case = f"{name} without the last {lost} bytes of its last entry"
+            half = data[: end - lost].ljust(len(data), b"\0")
+            check_goes_on(scratch / "store", template, {name: half})
 
 
 def test_an_index_header_that_runs_ahead_of_its_slot_costs_nothing(scratch: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 from faults.stores import (
     Sender,
     Template,
-    abandon,
     check_all,
+    lose_power,
     open_store,
     reopen,
     take_template,
@@ -38,7 +38,7 @@ def make_template(root: Path, stop: str) -> Template:
     if stop == "clean":
         store.close()
     else:
-        abandon(store)
+        lose_power(store)
     template = take_template(settings, sender.sent + again.sent)
     shutil.rmtree(root)
     return template

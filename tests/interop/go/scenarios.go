@@ -239,10 +239,18 @@ func retry(w *world) error {
 	if err != nil {
 		return err
 	}
+	// The retry topic is born with its group; a consumer that starts when it is there need not wait for its route.
+	got := &seen{}
+	first, err := w.consume("consumer", got.accept)
+	if err != nil {
+		return err
+	}
+	if err = first.Shutdown(); err != nil {
+		return err
+	}
 	if err = send(w, from, "again-", 1); err != nil {
 		return err
 	}
-	got := &seen{}
 	to, err := w.consume("consumer", func(ctx context.Context, batch ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		got.add(batch)
 		if concurrent, ok := primitive.GetConcurrentlyCtx(ctx); ok {
