@@ -166,8 +166,7 @@ class IndexFile:
             number += 1
         self.count = number
         self.end_offset = physical_offset
-        if store_timestamp < self.end_timestamp:
-            store_timestamp = self.end_timestamp  # the clock was set back
+        store_timestamp = max(store_timestamp, self.end_timestamp)  # the clock may be set back
         self.end_timestamp = store_timestamp
         _pack_header(
             buffer,
