@@ -54,8 +54,13 @@ class TableFile(DurableFile[Table]):
         path: Path,
         table: type[Table],
         encode: Callable[[Table], bytes] = write_pretty_json,
+        *,
+        member: str | None = None,
     ) -> None:
-        super().__init__(disk, path, lambda data: decode_table(data, table), (ProtocolError,))
+        """A file without `member` is damaged, not empty: it would be saved as empty next."""
+        super().__init__(
+            disk, path, lambda data: decode_table(data, table, member), (ProtocolError,)
+        )
         self._encode = encode
 
     def save(self, table: Table) -> None:
@@ -65,18 +70,21 @@ class TableFile(DurableFile[Table]):
 
 def topics_file(disk: Disk, config_path: Path) -> TableFile[TopicTable]:
     """The file of the topics."""
-    return TableFile(disk, config_path / TOPICS_FILE, TopicTable)
+    return TableFile(disk, config_path / TOPICS_FILE, TopicTable, member="topicConfigTable")
 
 
 def groups_file(disk: Disk, config_path: Path) -> TableFile[GroupTable]:
     """The file of the consumer groups."""
-    return TableFile(disk, config_path / GROUPS_FILE, GroupTable)
+    return TableFile(disk, config_path / GROUPS_FILE, GroupTable, member="subscriptionGroupTable")
 
 
-def decode_table(data: bytes, table: type[Table]) -> Table:
+def decode_table(data: bytes, table: type[Table], member: str | None = None) -> Table:
     """A table from the text of its file; `RemoteProtocolError` says what is wrong and where."""
+    value = read_json(data)
+    if member is not None and not (isinstance(value, dict) and member in value):
+        raise RemoteProtocolError(f"{table.__name__}: there is no {member} in it")
     try:
-        return msgspec.convert(_without_nulls(read_json(data)), table, strict=False)
+        return msgspec.convert(_without_nulls(value), table, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"{table.__name__}: {error}") from error
 

@@ -63,7 +63,9 @@ class DelayOffsets(Struct, frozen=True, kw_only=True, rename="camel"):
 
 def consumer_offsets_file(disk: Disk, config_path: Path) -> TableFile[ConsumerOffsets]:
     """The file of the consumer offsets."""
-    return TableFile(disk, config_path / CONSUMER_OFFSETS_FILE, ConsumerOffsets)
+    return TableFile(
+        disk, config_path / CONSUMER_OFFSETS_FILE, ConsumerOffsets, member="offsetTable"
+    )
 
 
 def lmq_offsets_file(disk: Disk, config_path: Path) -> TableFile[LmqOffsets]:
@@ -73,7 +75,7 @@ def lmq_offsets_file(disk: Disk, config_path: Path) -> TableFile[LmqOffsets]:
 
 def delay_offsets_file(disk: Disk, config_path: Path) -> TableFile[DelayOffsets]:
     """The file of the delay levels' offsets."""
-    return TableFile(disk, config_path / DELAY_OFFSETS_FILE, DelayOffsets)
+    return TableFile(disk, config_path / DELAY_OFFSETS_FILE, DelayOffsets, member="offsetTable")
 
 
 def group_topics(topics_at_groups: Iterable[str]) -> dict[str, list[str]]:
