@@ -13,11 +13,14 @@ Apache broker takes the last entry's end for how far the log was dispatched.
 
 import mmap
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
+from zlib import crc32
 
 from downrange.protocol.record import RECORD_BYTES_MIN
 from downrange.runtime.disk import Disk
+from downrange.store.segment import Segment
 from downrange.store.segment_chain import SegmentChain
 
 ENTRY = Struct(">qiq")
@@ -40,7 +43,17 @@ class ConsumeQueue:
     that the next appended message gets, ahead of it while messages wait for dispatch.
     """
 
-    __slots__ = ("_last", "chain", "max_offset", "min_offset", "next_offset", "queue_id", "topic")
+    __slots__ = (
+        "_last",
+        "chain",
+        "checksums",
+        "max_offset",
+        "min_offset",
+        "next_offset",
+        "on_damaged_file",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(
         self, disk: Disk, directory: Path, topic: str, queue_id: int, entries_per_file: int
@@ -57,6 +70,10 @@ class ConsumeQueue:
         self.max_offset = 0
         self.next_offset = 0
         self._last = None if not self.chain.segments else self.chain.segments[-1]
+        # Files that nobody has read since the start, as they were at the last clean stop. Entries
+        # are only added to a file, so what was there then is compared when it is first read.
+        self.checksums: dict[int, tuple[int, int]] = {}
+        self.on_damaged_file: Callable[[ConsumeQueue, int, int], None] | None = None
 
     def load(self) -> None:
         """Map the files and find the last entry."""
@@ -108,6 +125,7 @@ class ConsumeQueue:
         if _unpack_from(segment.map, position) == (physical_offset, size, tag_code):
             return False
         _pack_into(segment.map, position, physical_offset, size, tag_code)
+        self.checksums.pop(segment.base_offset, None)
         self.min_offset = min(self.min_offset, queue_offset)
         return True
 
@@ -148,9 +166,19 @@ class ConsumeQueue:
         segment = self.chain.segment_at(start)
         if segment is None or queue_offset >= self.max_offset:
             return b""
+        if self.checksums and segment.base_offset in self.checksums:
+            self._check_file(segment)
         start -= segment.base_offset
         end = min(start + count_max * ENTRY_BYTES, segment.write_position)
         return segment.map[start:end]
+
+    def file_checksums(self) -> dict[int, tuple[int, int]]:
+        """For each file, by its first byte's offset: how many bytes are in use, and their CRC."""
+        return {
+            segment.base_offset: self.checksums.get(segment.base_offset)
+            or (segment.write_position, _checksum(segment, segment.write_position))
+            for segment in self.chain.segments
+        }
 
     def make_hole(self, queue_offset: int, physical_offset: int, size: int) -> None:
         """Replace an entry by one that points at no message."""
@@ -227,9 +255,22 @@ class ConsumeQueue:
         while self.max_offset < queue_offset:
             self.put(physical_offset, 1, HOLE_TAG)
 
+    def _check_file(self, segment: Segment) -> None:
+        length, checksum = self.checksums.pop(segment.base_offset)
+        if length <= segment.write_position and _checksum(segment, length) == checksum:
+            return
+        if self.on_damaged_file is not None:
+            first = segment.base_offset // ENTRY_BYTES
+            self.on_damaged_file(self, first, segment.write_position // ENTRY_BYTES)
+
     def _follow_chain(self) -> None:
         self._last = self.chain.segments[-1] if self.chain.segments else None
         self.max_offset = self.chain.max_offset // ENTRY_BYTES
+
+
+def _checksum(segment: Segment, length: int) -> int:
+    with memoryview(segment.map) as view, view[:length] as used:
+        return crc32(used)
 
 
 def _used_bytes(buffer: mmap.mmap, extents: list[tuple[int, int]]) -> int:

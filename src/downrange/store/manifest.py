@@ -26,6 +26,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     index: dict[str, int]  # file name -> checksum of the part in use
     # Queue offset of the first file of each queue while the log began at `log_start`.
     first_offsets: dict[str, dict[int, int]] = {}
+    # Topic -> queue id -> file's first byte -> bytes in use, checksum.
+    queue_files: dict[str, dict[int, dict[int, tuple[int, int]]]] = {}
     log_start: int = 0
     # Topic -> physical offset: its records below are those of a topic that was deleted.
     deleted_below: dict[str, int] = {}
@@ -90,9 +92,12 @@ class ManifestFile:
         """Write down what there is now; durable when this returns."""
         bounds: dict[str, dict[int, int]] = {}
         first_offsets: dict[str, dict[int, int]] = {}
+        queue_files: dict[str, dict[int, dict[int, tuple[int, int]]]] = {}
         for queue in queues:
             if queue.max_offset:
                 bounds.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
+                checksums = queue.file_checksums()
+                queue_files.setdefault(queue.topic, {})[queue.queue_id] = checksums
             if queue.first_offset:
                 first_offsets.setdefault(queue.topic, {})[queue.queue_id] = queue.first_offset
         files = index.files if index is not None else []
@@ -103,6 +108,7 @@ class ManifestFile:
             deleted_below=deleted_below,
             first_offsets=first_offsets,
             log_start=log_start,
+            queue_files=queue_files,
         )
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))

@@ -18,7 +18,7 @@ from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailab
 from downrange.store.flush import DerivedFlush, FlushJob, FlushWaiters, LogFlush, Release
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
-from downrange.store.manifest import ManifestFile
+from downrange.store.manifest import Manifest, ManifestFile
 from downrange.store.ownership import LastStop, Ownership
 from downrange.store.queue_table import QueueTable
 from downrange.store.reader import QueueReader
@@ -249,10 +249,13 @@ class MessageStore:
             self.queues.delete_all()
             if self.index is not None:
                 self.index.drop_all()
+        manifest = self._manifest_file.load()
+        if manifest is not None:
+            self._watch_queue_files(manifest)
         plan = RecoveryPlanner(self.log, self.queues, self.index).plan(
             self.last_stop,
             self.checkpoint,
-            self._manifest_file.load(),
+            manifest,
             index_removed=index_removed,
             check_crc=self.settings.check_crc_on_recover,
             check_whole=self.settings.check_whole_on_recover,
@@ -272,6 +275,12 @@ class MessageStore:
             raise self._flush.failure or OSError("sync failed")
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
+
+    def _watch_queue_files(self, manifest: Manifest) -> None:
+        for queue in self.queues:
+            known = manifest.queue_files.get(queue.topic, {}).get(queue.queue_id, {})
+            queue.checksums = dict(known)
+            queue.on_damaged_file = self.repair.check_file
 
     def _save_manifest(self) -> None:
         min_offset = self.log.min_offset

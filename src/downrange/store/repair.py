@@ -2,9 +2,11 @@
 
 import logging
 
+from downrange.protocol.record import decode_record
 from downrange.store.commit_log import CommitLog
-from downrange.store.consume_queue import ENTRY_BYTES, ConsumeQueue
+from downrange.store.consume_queue import ENTRY_BYTES, HOLE_TAG, ConsumeQueue
 from downrange.store.dispatch_entry import EntryReader, is_queued
+from downrange.store.entry_check import is_borne_out, is_light
 from downrange.store.scanner import Damage, LogScanner
 
 _log = logging.getLogger(__name__)
@@ -22,7 +24,8 @@ class EntryRepair:
     def __call__(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int, int] | None:
         """Set the entry right and return it; None, and a hole, if the log has no such message."""
         wrong = queue.entry(queue_offset)
-        self._report(queue, queue_offset, wrong)
+        reason = f"no record of {wrong[1]} bytes for it is at {wrong[0]}"
+        self._report(queue, queue_offset, reason)
         start, end = self._bounds(queue, queue_offset)
         scanner = LogScanner(self._log, self._note, check_crc=True)
         name = queue.topic.encode()
@@ -45,6 +48,23 @@ class EntryRepair:
         queue.make_hole(queue_offset, start, max(end - start, 1))
         return None
 
+    def check_file(self, queue: ConsumeQueue, first: int, count: int) -> None:
+        """Compare every entry of a file that is not what it was with the log, and set it right."""
+        for queue_offset in range(first, min(first + count, queue.max_offset)):
+            physical_offset, size, tag_code = queue.entry(queue_offset)
+            if tag_code == HOLE_TAG or physical_offset < self._log.min_offset:
+                continue  # lost, or gone by retention
+            if not is_borne_out(self._log, queue, queue_offset):
+                self(queue, queue_offset)
+                continue
+            view = self._log.view(physical_offset, size)
+            assert view is not None
+            record = decode_record(view, check_crc=False)
+            right = self._entries.tag_code(queue.topic, record.properties, record.store_timestamp)
+            if tag_code != right and not is_light(queue):
+                self._report(queue, queue_offset, f"its tag code is {tag_code}, not {right}")
+                queue.restore(queue_offset, physical_offset, size, right)
+
     def _bounds(self, queue: ConsumeQueue, queue_offset: int) -> tuple[int, int]:
         start, end = self._log.min_offset, self._log.max_offset
         if queue_offset > queue.min_offset:
@@ -61,7 +81,7 @@ class EntryRepair:
         view = self._log.view(physical_offset, size)
         return view is not None and int.from_bytes(view[:4], "big") == size
 
-    def _report(self, queue: ConsumeQueue, queue_offset: int, wrong: tuple[int, int, int]) -> None:
+    def _report(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> None:
         segment = queue.chain.segment_at(queue_offset * ENTRY_BYTES)
         assert segment is not None
         self._note(
@@ -69,7 +89,7 @@ class EntryRepair:
                 segment.path,
                 queue_offset * ENTRY_BYTES - segment.base_offset,
                 ENTRY_BYTES,
-                f"entry {queue_offset}: no record of {wrong[1]} bytes is at {wrong[0]}",
+                f"entry {queue_offset}: {reason}",
             ),
             0,
         )

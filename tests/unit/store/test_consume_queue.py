@@ -236,3 +236,25 @@ def test_cut_takes_zeroed_entries_at_the_end_along(tmp_path: Path, disk: StagedD
     queue.chain.segments[0].map[3 * 20 : 4 * 20] = bytes(20)
     assert queue.cut(450) == 2  # the last one, and the one before it that is no entry
     assert bounds(queue) == (0, 3)
+
+
+def test_a_file_that_changed_since_the_last_stop_is_noticed_when_it_is_first_read(
+    tmp_path: Path, disk: StagedDisk
+) -> None:
+    queue = filled(disk, tmp_path, PER_FILE + 5)
+    checksums = queue.file_checksums()
+    queue = reloaded(queue, disk, tmp_path)
+    noticed: list[tuple[int, int]] = []
+    queue.on_damaged_file = lambda _, first, count: noticed.append((first, count))
+    queue.checksums = dict(checksums)
+    queue.put(1, 100, 7)  # what is added later does not count
+    queue.entries(0, 1)
+    queue.entries(PER_FILE, 1)
+    assert noticed == []
+    queue.checksums = dict(checksums)
+    queue.chain.segments[0].map[19] ^= 1
+    queue.entries(PER_FILE, 1)
+    assert noticed == []
+    queue.entries(0, 1)
+    queue.entries(1, 1)
+    assert noticed == [(0, PER_FILE)]

@@ -55,6 +55,7 @@ def test_manifest_names_queues_and_index_files(
         "first_offsets",
         "log_start",
         "deleted_below",
+        "queue_files",
     }
 
 
