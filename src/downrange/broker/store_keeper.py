@@ -113,7 +113,11 @@ class StoreKeeper:
             self._derived_until = job.end_offset
 
     def _expire(self) -> None:
-        self._store.expire_some()
+        try:
+            self._store.expire_some()
+        except OSError as error:
+            # Nothing is lost by files that stay; the next round tries again.
+            _log.error("expired files could not be deleted: %s", error)
 
     def _expire_waiters(self) -> None:
         if self._store.expire_waiters():

@@ -14,6 +14,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _TAGS_MAX = 4096  # distinct tags are few; a producer that invents them costs only time
 TAG_KEY_PREFIX = b"T#"
 _VALUE_END = 2
+_UNIQUE_NAME_BYTES = len(b"UNIQ_KEY\x01")
+_RESTS_MAX = 4096
 
 # A record on its way into its consume queue and the key index; a plain tuple, because there is one
 # for every message: queue, whether it gets an entry there, queue offset, physical offset, size,
@@ -28,26 +30,48 @@ class EntryReader:
         self._delay_levels = delay_levels
         # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
         self._tags: dict[bytes, tuple[int, bytes]] = {}
+        self._rests: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
 
     def tag_code_and_keys(
         self, topic: str, sys_flag: int, properties: bytes, store_timestamp: int
     ) -> tuple[int, list[bytes]]:
-        """Both at once, for the hot path: the tag is looked for only once."""
-        unique_key = _value(properties, b"UNIQ_KEY\x01")
-        keys = [unique_key] if unique_key is not None else []
-        text = _value(properties, b"KEYS\x01")
-        if text is not None:
-            keys += split_key_bytes(text)
-        code = 0
-        tag = _value(properties, b"TAGS\x01")
-        if tag is not None:
-            code, tag_key = self._tags.get(tag) or self._remember(tag)
-            keys.append(tag_key)
+        """Both at once, for the hot path.
+
+        But for its unique id a producer's messages mostly have the same text, so what is found in
+        the rest of it is remembered.
+        """
+        start = properties.rfind(b"UNIQ_KEY\x01")
+        end = properties.find(b"\x02", start)
+        is_plain = start == 0 or (start > 0 and properties[start - 1] == _VALUE_END)
+        if is_plain and end - start > _UNIQUE_NAME_BYTES:
+            rest = properties[:start] + properties[end + 1 :]
+            code, more_keys = self._rests.get(rest) or self._read_rest(rest)
+            keys = [properties[start + _UNIQUE_NAME_BYTES : end], *more_keys]
+        else:  # none, or in a strange place
+            unique_key = find_property(properties, b"UNIQ_KEY")
+            code, more_keys = self._read_rest(properties)
+            keys = [*more_keys] if unique_key is None else [unique_key, *more_keys]
         if topic == SCHEDULE_TOPIC:
             code = self._deliver_time(properties, store_timestamp) or code
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return code, []
         return code, keys
+
+    def _read_rest(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
+        """Tag code and keys in a text, but for the unique id."""
+        keys: list[bytes] = []
+        code = 0
+        user_keys = _value(text, b"KEYS\x01")
+        if user_keys is not None:
+            keys += split_key_bytes(user_keys)
+        tag = _value(text, b"TAGS\x01")
+        if tag is not None:
+            code, tag_key = self._tags.get(tag) or self._remember(tag)
+            keys.append(tag_key)
+        found = (code, tuple(keys))
+        if user_keys is None and len(self._rests) < _RESTS_MAX:  # keys rarely come again
+            self._rests[text] = found
+        return found
 
     def tag_code(self, topic: str, properties: bytes, store_timestamp: int) -> int:
         """The number that stands for the tag in the consume queue."""

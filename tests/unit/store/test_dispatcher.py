@@ -12,6 +12,7 @@ from unit.store.building import (
     open_store,
 )
 
+from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.java_hash import java_hash
 from downrange.protocol.sys_flag import (
     TRANSACTION_COMMIT,
@@ -19,6 +20,7 @@ from downrange.protocol.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 from downrange.store import dispatcher as dispatcher_module
+from downrange.store.dispatch_entry import EntryReader
 from downrange.store.message_store import MessageStore
 from downrange.store.settings import FlushMode, FlushSettings
 from downrange.testing.clock import ManualClock
@@ -230,3 +232,24 @@ def test_blank_at_the_end_of_a_file_is_passed(store: MessageStore) -> None:
     store.append("T", 0, bytes(size + 10), b"")
     assert store.dispatch_some() == 4
     assert store.dispatched_offset == store.log.max_offset
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "keys"),
+    [
+        (b"", 0, []),
+        (b"a\x01b\x02\x02", 0, []),
+        (b"UNIQ_KEY\x01U\x02", 0, [b"U"]),
+        (b"TAGS\x01t\x02UNIQ_KEY\x01U\x02KEYS\x01a b\x02", 116, [b"U", b"a", b"b", b"T#t"]),
+        (b"xUNIQ_KEY\x01no\x02TAGS\x01t\x02", 116, [b"T#t"]),
+        (b"UNIQ_KEY\x01\x02TAGS\x01t\x02", 116, [b"T#t"]),
+        (b"KEYS\x01a\x02UNIQ_KEY\x01U", 0, [b"U", b"a"]),
+    ],
+)
+def test_tag_and_keys_are_found_wherever_they_stand(
+    text: bytes, code: int, keys: list[bytes]
+) -> None:
+    reader = EntryReader(DelayLevels.parse())
+    for _ in range(2):  # the second time from memory
+        assert reader.tag_code_and_keys("T", 0, text, 0) == (code, keys)
+        assert reader.tag_code("T", text, 0) == code
