@@ -2,10 +2,10 @@
 
 usage: store.py [--messages N] [--runs 3] [--body 128] [--recovery-mib 1024] [--directory DIR]
 
-Appends messages with a unique id and a tag to four queues, dispatches every 32, reads them back in
+Appends messages with a unique id to four queues, dispatches every 32, reads them back in
 batches of 32, then measures each step alone, and the recovery of a log of 300-byte records after a
-crash. Figures are medians of the runs; `x bare` is the ratio to a loop of plain Python measured in
-the same run, which is what to compare between machines.
+crash. Figures are medians of many slices; `x bare` is the ratio to a loop of plain Python measured
+beside each slice, which is what to compare between machines and moments.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -28,12 +29,16 @@ from downrange.store.settings import StoreSettings
 TOPIC = "BenchmarkTest"
 QUEUES = 4
 BATCH = 32
+SLICE = 100 * BATCH
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 
 
-def property_text(number: int) -> bytes:
-    """What a Java client writes for a message with a tag: unique id, wait flag, tag."""
-    return b"UNIQ_KEY\x017F0000010001%020X\x02WAIT\x01true\x02TAGS\x01TagA\x02" % number
+TAG = b"TAGS\x01TagA\x02"
+
+
+def property_text(number: int, more: bytes = b"") -> bytes:
+    """What a Java client writes for a message: unique id and wait flag."""
+    return b"UNIQ_KEY\x017F0000010001%020X\x02WAIT\x01true\x02" % number + more
 
 
 def fresh_store(directory: Path) -> MessageStore:
@@ -44,41 +49,64 @@ def fresh_store(directory: Path) -> MessageStore:
     return store
 
 
-def append_all(store: MessageStore, texts: list[bytes], body: bytes) -> float:
-    """Append and dispatch; microseconds a message."""
+class Samples:
+    """Times of slices, each beside a bare loop of the same moment."""
+
+    def __init__(self) -> None:
+        self._times_us: list[float] = []
+        self._ratios: list[float] = []
+
+    def take(self, work: Callable[[], int]) -> None:
+        """Run a slice of work, which says how many messages it did."""
+        bare_us = bare_loop_us()
+        start = time.perf_counter()
+        count = work()
+        us = (time.perf_counter() - start) / count * 1e6
+        self._times_us.append(us)
+        self._ratios.append(us / min(bare_us, bare_loop_us()))
+
+    def row(self, name: str) -> str:
+        """A line of the table: medians of all slices."""
+        us = statistics.median(self._times_us)
+        ratio = statistics.median(self._ratios)
+        return f"  {name:<48} {us:7.2f} us {1e6 / us:12,.0f}/s {ratio:7.1f} x bare"
+
+
+def append_slice(store: MessageStore, texts: list[bytes], body: bytes) -> int:
+    """Append and dispatch; returns how many."""
     append = store.append
-    start = time.perf_counter()
     for first in range(0, len(texts), BATCH):
         for number in range(first, min(first + BATCH, len(texts))):
             append(TOPIC, number & 3, body, texts[number], 0, 0, 1_700_000_000_000, HOST)
         store.dispatch_some()
-    return (time.perf_counter() - start) / len(texts) * 1e6
+    return len(texts)
 
 
-def read_all(store: MessageStore) -> float:
-    """Read every queue in batches; microseconds a message."""
+def read_slice(store: MessageStore, offsets: list[int]) -> int:
+    """Read on in every queue, in batches, to its end; returns how many."""
     count = 0
-    start = time.perf_counter()
     for queue_id in range(QUEUES):
-        offset = 0
         while True:
-            result = store.read(TOPIC, queue_id, offset, BATCH)
+            result = store.read(TOPIC, queue_id, offsets[queue_id], BATCH)
             if not result.message_count:
                 break
             count += result.message_count
-            offset = result.next_offset
-    return (time.perf_counter() - start) / count * 1e6
+            offsets[queue_id] = result.next_offset
+    return count
 
 
-def steps(store: MessageStore, texts: list[bytes], body: bytes) -> dict[str, float]:
-    """Microseconds of each step of an append, taken alone."""
+def steps(
+    store: MessageStore, texts: list[bytes], body: bytes, samples: dict[str, Samples]
+) -> None:
+    """Each step of an append, taken alone."""
     count = len(texts)
-    rows: dict[str, float] = {}
 
     def measure(name: str, work: Callable[[], None]) -> None:
-        start = time.perf_counter()
-        work()
-        rows[name] = (time.perf_counter() - start) / count * 1e6
+        def slice_of_work() -> int:
+            work()
+            return count
+
+        samples.setdefault(name, Samples()).take(slice_of_work)
 
     _, name = topic_field(TOPIC.encode())
     rests = [tail(body, name, text) for text in texts]
@@ -107,8 +135,7 @@ def steps(store: MessageStore, texts: list[bytes], body: bytes) -> dict[str, flo
 
     def tag_and_keys() -> None:
         for text in texts:
-            entries.tag_code(TOPIC, text, 0)
-            entries.keys(0, text)
+            entries.tag_code_and_keys(TOPIC, 0, text, 0)
 
     def queue_entry() -> None:
         for number in range(count):
@@ -123,7 +150,6 @@ def steps(store: MessageStore, texts: list[bytes], body: bytes) -> dict[str, flo
     measure("tag code and keys found", tag_and_keys)
     measure("queue entry", queue_entry)
     measure("key hashed and indexed", index_entry)
-    return rows
 
 
 def recovery_s(directory: Path, log_bytes: int) -> tuple[float, int]:
@@ -153,11 +179,6 @@ def recovery_s(directory: Path, log_bytes: int) -> tuple[float, int]:
     return elapsed, count
 
 
-def row(name: str, us: float, bare_us: float, unit: str = "") -> str:
-    """A line of the table."""
-    return f"  {name:<48} {us:7.2f} us {1e6 / us:12,.0f}/s {us / bare_us:7.1f} x bare {unit}"
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -168,39 +189,42 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=None)
     options = parser.parse_args()
     print(facts())
-    texts = [property_text(number) for number in range(options.messages)]
+    print(f"{options.runs} runs of {options.messages:,} messages of {options.body} bytes")
     body = bytes(options.body)
-    bare: list[float] = []
-    appends: list[float] = []
-    reads: list[float] = []
-    step_rows: dict[str, list[float]] = {}
+    appends, tagged, reads = Samples(), Samples(), Samples()
+    step_samples: dict[str, Samples] = {}
     memory: list[str] = []
     with tempfile.TemporaryDirectory(dir=options.directory) as folder:
         directory = Path(folder) / "store"
         for _ in range(options.runs):
-            bare.append(bare_loop_us())
             store = fresh_store(directory)
             before = anonymous_memory_mib()
-            appends.append(append_all(store, texts, body))
+            offsets = [0] * QUEUES
+            for first in range(0, options.messages, SLICE):
+                texts = [property_text(number) for number in range(first, first + SLICE)]
+                appends.take(partial(append_slice, store, texts, body))
+                reads.take(partial(read_slice, store, offsets))
+                texts = [property_text(number, TAG) for number in range(first, first + SLICE)]
+                tagged.take(partial(append_slice, store, texts, body))
             memory.append(f"{before:.0f} -> {anonymous_memory_mib():.0f}")
-            reads.append(read_all(store))
-            for name, us in steps(store, texts, body).items():
-                step_rows.setdefault(name, []).append(us)
+            for first in range(0, SLICE * 5, SLICE):
+                texts = [property_text(number) for number in range(first, first + SLICE)]
+                steps(store, texts, body, step_samples)
             store.close()
-        bare_us = statistics.median(bare)
-        print(f"bare loop {bare_us:.3f} us; {options.messages:,} messages of {options.body} bytes")
-        print(row("append, queue entry and index", statistics.median(appends), bare_us))
-        print(row(f"read in batches of {BATCH}", statistics.median(reads), bare_us))
+        print(appends.row("append, queue entry and index"))
+        print(tagged.row("the same with a tag, which is indexed too"))
+        print(reads.row(f"read in batches of {BATCH}"))
         print("steps of an append, each alone:")
-        for name, values in step_rows.items():
-            print(row(name, statistics.median(values), bare_us))
+        for name, samples in step_samples.items():
+            print(samples.row(name))
         print(f"memory without mapped files, MiB, before -> after appending: {', '.join(memory)}")
         if options.recovery_mib:
+            bare_us = bare_loop_us()
             seconds, count = recovery_s(directory, options.recovery_mib << 20)
             print(
                 f"crash recovery of {options.recovery_mib} MiB in {count:,} records of 300 bytes: "
                 f"{seconds:.1f} s, {seconds / count * 1e6:.2f} us a record, "
-                f"{seconds / count * 1e6 / bare_us:.1f} x bare"
+                f"{seconds / count * 1e6 / min(bare_us, bare_loop_us()):.1f} x bare"
             )
 
 

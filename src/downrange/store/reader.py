@@ -80,6 +80,9 @@ class QueueReader:
         self._settings: ReadSettings = settings.read
         self._corrects_offsets = not settings.is_slave
         memory_bytes = settings.read.memory_bytes or physical_memory_bytes()
+        # Readers mostly ask for the same again.
+        self._limits_asked = (-1, -1)
+        self._limits_known = ((0, 0), (0, 0))
         self._memory_window = int(memory_bytes * settings.read.memory_ratio)
 
     def read(
@@ -129,32 +132,32 @@ class QueueReader:
         count_limit, bytes_limit = limits[True]
         is_cold = _first_physical(entries)[0] < oldest_in_memory
         views: list[memoryview] = []
-        view, base, end = _Place(memoryview(b""), 0, 0)
+        view, base, end = memoryview(b""), 0, 0
         run_start = run_end = -1
         queue_id = queue.queue_id
-        count = size_sum = filtered = last_offset = 0
-        next_offset = offset
+        count = size_sum = filtered = 0
+        queue_offset = offset - 1
         status = ReadStatus.NO_MATCHED_MESSAGE
         for physical_offset, size, tag_code in ENTRY.iter_unpack(entries):
             if is_cold:
                 count_limit, bytes_limit = limits[physical_offset >= oldest_in_memory]
-            if size_sum and (count >= count_limit or size_sum + size > bytes_limit):
+            if (size_sum + size > bytes_limit or count >= count_limit) and count:
                 break
-            next_offset += 1
-            last_offset = physical_offset
-            if tag_code == HOLE_TAG or not (
-                message_filter is None or message_filter.matches_entry(tag_code)
+            queue_offset += 1
+            if tag_code == HOLE_TAG or (
+                message_filter is not None and not message_filter.matches_entry(tag_code)
             ):
                 continue
             start = physical_offset - base
+            stop = start + size
             # The record says its size, queue and offset; an entry that disagrees is damaged.
             if (
                 start < 0
                 or size < RECORD_BYTES_MIN
-                or start + size > end
-                or _unpack_identity(view, start) != (size, queue_id, next_offset - 1)
+                or stop > end
+                or _unpack_identity(view, start) != (size, queue_id, queue_offset)
             ):
-                found = self._locate(queue, next_offset - 1, physical_offset, size)
+                found = self._locate(queue, queue_offset, physical_offset, size)
                 if found is None:
                     if not count:
                         status = ReadStatus.MESSAGE_WAS_REMOVING
@@ -164,9 +167,8 @@ class QueueReader:
                 run_start = run_end = -1
                 # The size is what the log says, not the entry.
                 (view, base, end), start, size = found  # noqa: PLW2901
-            if message_filter is not None and not message_filter.matches_record(
-                view[start : start + size]
-            ):
+                stop = start + size
+            if message_filter is not None and not message_filter.matches_record(view[start:stop]):
                 filtered += 1
                 continue
             # Records that stand end to end in the log become one view.
@@ -174,15 +176,16 @@ class QueueReader:
                 if run_end > run_start:
                     views.append(view[run_start:run_end])
                 run_start = start
-            run_end = start + size
+            run_end = stop
             count += 1
             size_sum += size
         if count:
             status = ReadStatus.FOUND
             views.append(view[run_start:run_end])
-        is_old = last_offset < oldest_in_memory
-        bounds = queue.min_offset, queue.max_offset
-        return ReadResult(status, views, count, size_sum, next_offset, *bounds, is_old, filtered)
+        last_entry = max(queue_offset - offset, 0) * ENTRY_BYTES  # that was looked at
+        is_old = _first_physical(entries, last_entry)[0] < oldest_in_memory
+        bounds = queue_offset + 1, queue.min_offset, queue.max_offset
+        return ReadResult(status, views, count, size_sum, *bounds, is_old, filtered)
 
     def _locate(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
@@ -227,8 +230,11 @@ class QueueReader:
 
     def _limits(self, count_max: int, bytes_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Most messages and bytes of a read, from the disk and from memory."""
+        if self._limits_asked == (count_max, bytes_max):
+            return self._limits_known
         settings = self._settings
-        return (
+        self._limits_asked = (count_max, bytes_max)
+        self._limits_known = (
             (
                 min(count_max, settings.on_disk_count_max),
                 min(bytes_max, settings.on_disk_bytes_max),
@@ -238,6 +244,7 @@ class QueueReader:
                 min(bytes_max, settings.in_memory_bytes_max),
             ),
         )
+        return self._limits_known
 
 
 class _Place(NamedTuple):
