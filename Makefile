@@ -38,7 +38,7 @@ unit: $(STAMP) ## Run unit, golden, tidy and short fault tests
 
 test: lint types layers unit ## Everything a commit must pass: lint, types, layers, all fast tests
 
-faults: $(STAMP) ## The long form of the fault tests (about half an hour)
+faults: $(STAMP) ## The long form of the fault tests (an hour or more)
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
 
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default

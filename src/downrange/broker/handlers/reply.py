@@ -7,9 +7,9 @@ import logging
 import random
 from typing import Protocol
 
+from downrange.broker.admission import check_queue, check_sendable
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.stats import BrokerStats
-from downrange.model.names import CLOSED_TOPICS, InvalidNameError, check_topic
 from downrange.model.topics import TopicConfig
 from downrange.protocol.command import Command, response
 from downrange.protocol.errors import LocalProtocolError
@@ -114,19 +114,7 @@ class ReplyHandler:
 
     def _admit(self, header: SendRequest) -> TopicConfig:
         topic = header.topic
-        if self._accepts_from_ms > self._clock.wall_ms():
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {self._accepts_from_ms} ms",
-            )
-        try:
-            check_topic(topic)
-        except InvalidNameError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        if topic in CLOSED_TOPICS:
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
-            )
+        check_sendable(topic, self._clock.wall_ms(), self._accepts_from_ms)
         config = self._topics.get(topic) or self._topics.create_for_send(
             topic, header.default_topic, header.default_topic_queue_nums, int(header.unit_mode)
         )
@@ -134,12 +122,7 @@ class ReplyHandler:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        if header.queue_id >= max(config.write_queue_nums, config.read_queue_nums):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{header.queue_id}] is illegal, topic {topic} has "
-                f"{config.write_queue_nums} write and {config.read_queue_nums} read queues",
-            )
+        check_queue(header.queue_id, config, topic)
         return config
 
     async def _push(

@@ -4,16 +4,14 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
+from downrange.broker.admission import check_queue, check_sendable
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.rates import PutTimes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import (
-    CLOSED_TOPICS,
     HALF_TOPIC,
     SCHEDULE_TOPIC,
-    InvalidNameError,
-    check_topic,
     dlq_topic,
     group_of_retry_topic,
     is_retry_topic,
@@ -162,12 +160,8 @@ class SendHandler:
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._chance.randrange(max(config.write_queue_nums, 1))
-        elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, topic {header.topic} has "
-                f"{config.write_queue_nums} write and {config.read_queue_nums} read queues",
-            )
+        else:
+            check_queue(queue_id, config, header.topic)
         if header.batch:
             return self._send_batch(request, connection, header, config, queue_id)
         text = (header.properties or "").encode()
@@ -291,19 +285,7 @@ class SendHandler:
     def _admit(self, header: SendRequest) -> TopicConfig:
         """Whether anybody may send to this topic now; creates it if that is allowed."""
         topic = header.topic
-        if self._accepts_from_ms > self._clock.wall_ms():
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {self._accepts_from_ms} ms",
-            )
-        try:
-            check_topic(topic)
-        except InvalidNameError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        if topic in CLOSED_TOPICS:
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
-            )
+        check_sendable(topic, self._clock.wall_ms(), self._accepts_from_ms)
         config = self._topics.get(topic)
         if config is None:
             unit_flag = (2 if is_retry_topic(topic) else 1) if header.unit_mode else 0
