@@ -1,1 +1,1 @@
-"""Plain values of the messaging world: messages, names, topics; no I/O, no encoding."""
+"""Plain values of the messaging world: names, topics; no I/O, no encoding."""

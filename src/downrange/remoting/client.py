@@ -1,7 +1,7 @@
 """Connections to peers by address: made when first needed, made again when lost."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from downrange.protocol.command import Command
 from downrange.protocol.hosts import parse_address
@@ -13,7 +13,10 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 class RemotingClient:
-    """Calls peers; serves what they ask on the same connections."""
+    """Calls peers; serves what they ask on the same connections.
+
+    `on_open` and `on_close` hear of every connection, with the address it was asked for by.
+    """
 
     def __init__(
         self,
@@ -21,10 +24,14 @@ class RemotingClient:
         handlers: Mapping[int, Handler] | None = None,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        on_open: Callable[[str, Connection], None] | None = None,
+        on_close: Callable[[str, Connection], None] | None = None,
     ) -> None:
         self._network = network
         self._handlers = handlers or {}
         self._connect_timeout_s = connect_timeout_s
+        self._on_open = on_open
+        self._on_close = on_close
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
 
@@ -52,7 +59,7 @@ class RemotingClient:
             if connection is not None and not connection.is_closed:
                 return connection
             limit_s = min(self._connect_timeout_s, timeout_s or self._connect_timeout_s)
-            connection = Connection(self._handlers)
+            connection = Connection(self._handlers, on_close=self._watch(address))
             host, port = parse_address(address)
             try:
                 async with asyncio.timeout(limit_s):
@@ -64,7 +71,14 @@ class RemotingClient:
             except OSError as error:
                 raise ConnectError(f"cannot connect to {address}: {error}") from error
             self._connections[address] = connection
+            if self._on_open is not None:
+                self._on_open(address, connection)
             return connection
+
+    def connected(self, address: str) -> Connection | None:
+        """The connection to a peer, if there is one already."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
 
     def close(self, address: str | None = None) -> None:
         """Close the connection to one peer, or to all."""
@@ -72,3 +86,9 @@ class RemotingClient:
             connection = self._connections.pop(name, None)
             if connection is not None:
                 connection.close()
+
+    def _watch(self, address: str) -> Callable[[Connection], None] | None:
+        on_close = self._on_close
+        if on_close is None:
+            return None
+        return lambda connection: on_close(address, connection)

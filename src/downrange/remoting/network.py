@@ -1,6 +1,7 @@
 """Where connections come from: TCP here, memory in tests; the rest of remoting cannot tell."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Protocol
 
@@ -50,7 +51,10 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """The real network."""
+    """The real network; with a context, connections that it makes speak TLS."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory) -> TcpListener:
         """Bind and accept."""
@@ -61,4 +65,4 @@ class TcpNetwork:
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:
         """Connect to a host by name or number."""
         loop = asyncio.get_running_loop()
-        await loop.create_connection(factory, host, port)
+        await loop.create_connection(factory, host, port, ssl=self._tls)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from downrange.model.message import Message
 from downrange.model.topics import (
     CustomizedRetryPolicy,
     DataVersion,
@@ -40,10 +39,6 @@ def test_next_version_is_newer() -> None:
     version = DataVersion(counter=4, state_version=1, timestamp=10)
     assert version.next(20) == DataVersion(counter=5, state_version=0, timestamp=20)
     assert version.next(20, 7).state_version == 7
-
-
-def test_messages_do_not_share_their_properties() -> None:
-    assert Message(topic="T", body=b"").properties is not Message(topic="T", body=b"").properties
 
 
 def test_customized_retry_waits_as_long_as_the_delay_levels_unless_told_otherwise() -> None:
