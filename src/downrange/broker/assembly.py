@@ -10,6 +10,7 @@ from downrange.broker.handlers.assignment import AssignmentHandler
 from downrange.broker.handlers.client import ClientHandler
 from downrange.broker.handlers.lock import LockHandler
 from downrange.broker.handlers.offset import OffsetHandler
+from downrange.broker.handlers.plain_send import PlainSendHandler
 from downrange.broker.handlers.pull import PullHandler
 from downrange.broker.handlers.query import QueryHandler
 from downrange.broker.handlers.reply import ReplyHandler
@@ -26,10 +27,11 @@ from downrange.broker.store_keeper import StoreKeeper
 from downrange.broker.subscriptions import SubscriptionFilters
 from downrange.broker.tables import BrokerTables
 from downrange.broker.transaction_check import HOUR_MS, CheckSettings, TransactionCheck
+from downrange.model.names import SCHEDULE_TOPIC
 from downrange.model.topics import Permission
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.unique_id import UniqueIdGenerator
-from downrange.remoting.connection import Handler
+from downrange.remoting.connection import Handler, Shortcut
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.message_store import MessageStore
@@ -46,6 +48,7 @@ class Assembly:
     half_messages: HalfMessages
     transaction_check: TransactionCheck
     routes: dict[int, Handler]
+    shortcut: Shortcut
 
 
 class Assembler:
@@ -83,7 +86,11 @@ class Assembler:
         self._process_id = process_id
         self._loop = asyncio.get_running_loop()
         self._levels = DelayLevels.parse(store.settings.delay_levels)
+        self._keeper = keeper
         self._writer = MessageWriter(store, keeper, self._levels)
+        self._send_reply = SendReply(
+            store.settings.store_host, settings.region, traces=settings.traces
+        )
         self._filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
         self._delay_file = delay_offsets_file(disk, store.settings.config_path)
 
@@ -102,18 +109,33 @@ class Assembler:
             self._clock,
             self._call_later,
         )
-        self._store.add_listener(delayed.on_arrival)
+        sends = self._sends(half_messages)
+        self._store.add_listener(delayed.on_arrival, (SCHEDULE_TOPIC,))
         return Assembly(
             pulls=pulls,
             delayed=delayed,
             half_messages=half_messages,
             transaction_check=self._transaction_check(half_messages),
             routes={
-                **self._sends(half_messages).routes(),
+                **sends.routes(),
                 **pulls.routes(),
                 **self._group_routes(),
                 **self._message_routes(half_messages),
             },
+            shortcut=self._plain_sends(sends).serve,
+        )
+
+    def _plain_sends(self, sends: SendHandler) -> PlainSendHandler:
+        return PlainSendHandler(
+            self._tables.topics,
+            sends.admitted,
+            self._store,
+            self._keeper,
+            self._stats,
+            self._rates.puts,
+            self._send_reply,
+            self._clock,
+            additions=sends.additions,
         )
 
     def _sends(self, half_messages: HalfMessages) -> SendHandler:
@@ -126,7 +148,7 @@ class Assembler:
             half_messages,
             self._stats,
             self._rates.puts,
-            SendReply(self._store.settings.store_host, settings.region, traces=settings.traces),
+            self._send_reply,
             UniqueIdGenerator(
                 ip=settings.effective_address,
                 process_id=self._process_id,

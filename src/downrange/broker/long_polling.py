@@ -1,6 +1,6 @@
 """Pulls that found nothing and wait for a message: parked, woken by arrival, or timed out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from downrange.filtering.subscription_filter import RetrySqlFilter, SqlFilter, TagFilter
@@ -36,7 +36,7 @@ class LongPolling:
     ) -> None:
         self._resume = resume
         self._call_soon = call_soon
-        self._parked: dict[tuple[str, int], list[ParkedPull]] = {}
+        self._parked: dict[str, dict[int, list[ParkedPull]]] = {}  # by topic and queue
         self._woken: list[ParkedPull] = []
         self.count = 0
 
@@ -44,9 +44,14 @@ class LongPolling:
         """Have the pull wait; False if too many wait already."""
         if self.count >= PARKED_MAX:
             return False
-        self._parked.setdefault((topic, queue_id), []).append(pull)
+        self._parked.setdefault(topic, {}).setdefault(queue_id, []).append(pull)
         self.count += 1
         return True
+
+    @property
+    def topics(self) -> Container[str]:
+        """Topics that somebody waits for, at any moment."""
+        return self._parked
 
     def on_arrival(
         self,
@@ -58,7 +63,8 @@ class LongPolling:
         properties: bytes,
     ) -> None:
         """A message became visible: wake those who want it."""
-        waiting = self._parked.get((topic, queue_id))
+        queues = self._parked.get(topic)
+        waiting = queues.get(queue_id) if queues is not None else None
         if waiting is None:
             return
         staying = [
@@ -74,7 +80,7 @@ class LongPolling:
     def sweep(self, now_s: float, max_offset: Callable[[str, int], int]) -> int:
         """Wake whose time is over, and whose message is there but was missed; returns how many."""
         due: list[ParkedPull] = []
-        for (topic, queue_id), waiting in list(self._parked.items()):
+        for topic, queue_id, waiting in self._all():
             end = max_offset(topic, queue_id)
             staying = []
             for pull in waiting:
@@ -94,10 +100,18 @@ class LongPolling:
 
     def drain(self) -> Iterator[ParkedPull]:
         """All that wait, taken out: the broker stops and answers them."""
-        parked, self._parked = self._parked, {}
+        parked = self._all()
+        self._parked.clear()
         self.count = 0
-        for waiting in parked.values():
+        for _, _, waiting in parked:
             yield from waiting
+
+    def _all(self) -> list[tuple[str, int, list[ParkedPull]]]:
+        return [
+            (topic, queue_id, waiting)
+            for topic, queues in self._parked.items()
+            for queue_id, waiting in queues.items()
+        ]
 
     @staticmethod
     def _wants(pull: ParkedPull, queue_offset: int, tag_code: int, properties: bytes) -> bool:
@@ -111,10 +125,13 @@ class LongPolling:
         return not isinstance(wanted, SqlFilter) or wanted.matches_properties(properties)
 
     def _keep(self, topic: str, queue_id: int, staying: list[ParkedPull]) -> None:
+        queues = self._parked[topic]
         if staying:
-            self._parked[topic, queue_id] = staying
-        else:
-            self._parked.pop((topic, queue_id), None)
+            queues[queue_id] = staying
+            return
+        del queues[queue_id]
+        if not queues:
+            del self._parked[topic]
 
     def _resume_woken(self) -> None:
         woken, self._woken = self._woken, []

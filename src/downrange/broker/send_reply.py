@@ -5,12 +5,19 @@ from struct import Struct
 from downrange.broker.message_writer import put_code
 from downrange.protocol.command import Command, Serialization, response
 from downrange.protocol.command_codec import encode_command
+from downrange.protocol.languages import LanguageCode
 from downrange.protocol.message_id import encode_message_id
 from downrange.protocol.versions import CURRENT_VERSION
 from downrange.store.appender import Appended
 from downrange.store.errors import PutStatus
 
 _FRAME_START = Struct(">iI")
+# Length, encoding and header length; code, language, version, opaque, flag, remark, fields.
+_BINARY_START = Struct(">iIHbHiiII")
+_LENGTH = Struct(">i")
+_NAME_LENGTH = Struct(">H")
+_LANGUAGE = int(LanguageCode.PYTHON)
+_VERSION = CURRENT_VERSION & 0xFFFF
 
 
 class SendReply:
@@ -31,27 +38,52 @@ class SendReply:
             + str(CURRENT_VERSION).encode()
             + b"}"
         )
+        constant = b"".join(
+            _NAME_LENGTH.pack(len(name)) + name + _LENGTH.pack(len(value)) + value
+            for name, value in ((b"MSG_REGION", region.encode()), (b"TRACE_ON", trace))
+        )
+        # Lengths stand before what they measure, so the variable ones come as pieces of their own.
+        self._binary = (
+            b"%b\x00\x05msgId"
+            + _LENGTH.pack(len(self._host_hex) + 16)
+            + b"%b%016X\x00\x07queueId%b%b\x00\x0bqueueOffset%b%b\x00\x0dtransactionId%b%b"
+            + constant.replace(b"%", b"%%")
+        )
+        self._binary_bytes = (
+            len(b"..msgId....") + len(self._host_hex) + 16 + len(b"..queueId....")
+            + len(b"..queueOffset....") + len(b"..transactionId....") + len(constant)
+        )  # fmt: skip
 
     def now(
-        self,
-        request: Command,
-        status: PutStatus,
-        appended: Appended,
-        queue_id: int,
-        unique_key: bytes,
+        self, encoding: int, opaque: int, appended: Appended, queue_id: int, unique_key: bytes
     ) -> bytes:
         """The frame for one message that was stored."""
-        if request.serialization is Serialization.JSON and unique_key.isalnum():
+        if encoding == Serialization.JSON:
+            if not unique_key.isalnum():  # it might need an escape
+                return self._for_stored(encoding, opaque, appended, queue_id, unique_key)
             header = self._json % (
-                self._host_hex,
-                appended[0],
-                queue_id,
-                appended[2],
-                unique_key,
-                request.opaque,
-            )
+                self._host_hex, appended[0], queue_id, appended[2], unique_key, opaque,
+            )  # fmt: skip
             return _FRAME_START.pack(len(header) + 4, len(header)) + header
-        return self.later(request, status, [appended], queue_id, unique_key)
+        queue = b"%d" % queue_id
+        offset = b"%d" % appended[2]
+        size = self._binary_bytes + len(queue) + len(offset) + len(unique_key)
+        start = _BINARY_START.pack(
+            size + 25, 1 << 24 | size + 21, 0, _LANGUAGE, _VERSION, opaque, 1, 0, size
+        )
+        return self._binary % (
+            start,
+            self._host_hex, appended[0],
+            _LENGTH.pack(len(queue)), queue,
+            _LENGTH.pack(len(offset)), offset,
+            _LENGTH.pack(len(unique_key)), unique_key,
+        )  # fmt: skip
+
+    def _for_stored(
+        self, encoding: int, opaque: int, appended: Appended, queue_id: int, unique_key: bytes
+    ) -> bytes:
+        request = Command(code=0, opaque=opaque, serialization=Serialization(encoding))
+        return self.later(request, PutStatus.PUT_OK, [appended], queue_id, unique_key)
 
     def later(
         self,

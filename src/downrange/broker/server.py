@@ -119,6 +119,7 @@ class Broker:
         # The administration refuses what is not built; real handlers win over its refusals.
         self._routes.update(self._admin_routes(store, tables, registrar, address))
         self._routes.update(parts.routes)
+        self._server.shortcut = parts.shortcut
         tables.topics.on_change.append(self._on_topics_changed)
         tables.consumers.on_ids_changed.append(self._notify_ids_changed)
         tables.save_changed()

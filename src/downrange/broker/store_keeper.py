@@ -27,7 +27,7 @@ class StoreKeeper:
     def __init__(self, store: MessageStore, supervisor: Supervisor, syncs: BlockingRunner) -> None:
         self._store = store
         self._supervisor = supervisor
-        self._is_sync = store.settings.flush.mode is FlushMode.SYNC
+        self.is_sync = store.settings.flush.mode is FlushMode.SYNC
         self._is_due = False
         self._is_flushing = False
         self._is_deriving = False
@@ -53,7 +53,7 @@ class StoreKeeper:
 
     def wait_durable(self, end_offset: int, release: Release) -> bool:
         """Have `release` called when `end_offset` is durable; False where nobody waits (ASYNC)."""
-        if not self._is_sync:
+        if not self.is_sync:
             return False
         self._store.wait_durable(end_offset, release)
         return True
@@ -68,7 +68,7 @@ class StoreKeeper:
 
     def _settle(self) -> None:
         self._is_due = False
-        if self._is_sync:
+        if self.is_sync:
             self._start_flush()
         if self._store.dispatch_some(DISPATCH_COUNT_MAX) >= DISPATCH_COUNT_MAX:
             self.note_append()

@@ -51,7 +51,7 @@ def decode_binary_header(header: bytes, body: bytes | None) -> Command:
     remark = header[_FIXED.size : remark_end].decode("utf-8", "replace") if remark_bytes else None
     fields = None
     if fields_bytes:
-        fields = _decode_fields(header[fields_start : fields_start + fields_bytes])
+        fields = decode_fields(header[fields_start : fields_start + fields_bytes])
     return Command(
         code=code,
         language=language_of_number(language),
@@ -86,7 +86,8 @@ def encode_binary_header(command: Command) -> bytes:
     return b"%b%b%b%b" % (fixed, remark, _LENGTH.pack(len(fields)), fields)
 
 
-def _decode_fields(area: bytes) -> dict[str, str]:
+def decode_fields(area: bytes) -> dict[str, str]:
+    """The fields of a header's area, or of a piece of it that ends between two fields."""
     # Lengths below 128 are ASCII too, so most areas are plain ASCII as a whole: then one decoding
     # serves all fields, and a field costs two slices.
     text = area.decode("ascii") if area.isascii() else None

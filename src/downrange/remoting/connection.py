@@ -7,13 +7,13 @@ that has to wait returns a coroutine, which gets a task of its own.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import cast
 
 from downrange.protocol.command import Command, request, response
 from downrange.protocol.command_codec import decode_command, encode_command
 from downrange.protocol.errors import ProtocolError, RemoteProtocolError
-from downrange.protocol.frame import FRAME_BYTES_MAX, FrameDecoder
+from downrange.protocol.frame import FRAME_BYTES_MAX, Frame, FrameDecoder
 from downrange.protocol.hosts import encode_host, format_address
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import (
@@ -33,6 +33,8 @@ WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
 # or answered later with `Connection.reply`), or a coroutine that gives one of these.
 Answer = Command | bytes | list[bytes | memoryview] | None
 Handler = Callable[[Command, "Connection"], Answer | Coroutine[None, None, Answer]]
+# Asked before a frame is decoded: its answer, empty if it comes later, or None for "not mine".
+Shortcut = Callable[[Frame, "Connection"], bytes | None]
 
 
 class Connection(asyncio.Protocol):
@@ -48,9 +50,11 @@ class Connection(asyncio.Protocol):
         *,
         on_open: Callable[["Connection"], None] | None = None,
         on_close: Callable[["Connection"], None] | None = None,
+        shortcut: Shortcut | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         self._handlers = handlers
+        self._shortcut = shortcut
         self._on_open = on_open
         self._on_close = on_close
         self._decoder = FrameDecoder(frame_bytes_max)
@@ -85,9 +89,15 @@ class Connection(asyncio.Protocol):
         self.last_read_s = self._loop.time()
         decoder = self._decoder
         decoder.feed(data)
+        shortcut = self._shortcut
         out: list[bytes | memoryview] = []
         try:
             while (frame := decoder.next_frame()) is not None:
+                if shortcut is not None:
+                    answer = shortcut(frame, self)
+                    if answer is not None:
+                        out.append(answer)
+                        continue
                 command = decode_command(frame)
                 if command.is_response:
                     self._take_reply(command)
@@ -227,15 +237,13 @@ class Connection(asyncio.Protocol):
                 RequestTimeoutError(f"{self.address} did not answer code {code} in {timeout_s} s")
             )
 
-    def _write(self, out: Iterable[bytes | memoryview]) -> None:
+    def _write(self, out: list[bytes | memoryview]) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        parts = list(out)
-        if len(parts) == 1:
-            transport.write(parts[0])
-        elif parts:
-            transport.write(b"".join(parts))
+        data = out[0] if len(out) == 1 else b"".join(out)
+        if data:
+            transport.write(data)
 
 
 def _add(answer: Answer, out: list[bytes | memoryview]) -> None:

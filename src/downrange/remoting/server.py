@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from downrange.remoting.connection import Connection, Handler
+from downrange.remoting.connection import Connection, Handler, Shortcut
 from downrange.remoting.network import Listener, Network
 from downrange.runtime.service import Supervisor
 
@@ -37,6 +37,7 @@ class RemotingServer:
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
+        self.shortcut: Shortcut | None = None  # for connections from then on
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -69,7 +70,12 @@ class RemotingServer:
             connection.abort()
 
     def _new_connection(self) -> Connection:
-        return Connection(self._handlers, on_open=self._connections.add, on_close=self._forget)
+        return Connection(
+            self._handlers,
+            on_open=self._connections.add,
+            on_close=self._forget,
+            shortcut=self.shortcut,
+        )
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -4,6 +4,7 @@ This is the hot path. It passes plain values by position, makes one record and o
 message, and raises only for what is not taken; then nothing of the message is in the log.
 """
 
+from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
@@ -12,7 +13,6 @@ from downrange.protocol.record import (
     CRC_MASK,
     HEADS,
     TOPIC_BYTES_MAX_V1,
-    tail,
     topic_field,
 )
 from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
@@ -28,6 +28,7 @@ RETRY_PREFIX = "%RETRY%"
 RETRY_TOPIC_BYTES_MAX = 255
 HOST_V4_BYTES = 8
 NO_HOST = bytes(HOST_V4_BYTES)
+_pack_length = Struct(">H").pack
 _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
 
 
@@ -70,6 +71,8 @@ class Appender:
         self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
         self._busy_ns = settings.page_cache_busy_ms * 1_000_000
         self._busy_until_ns = 0
+        self._body_bytes_max = settings.message_bytes_max
+        self._size_max = settings.segment_bytes - BLANK_BYTES_MIN
         self._topics: dict[str, tuple[int, bytes]] = {}
         self.refusal: AppendRefusedError | None = None
         self.store_timestamp = 0
@@ -86,57 +89,48 @@ class Appender:
         born_host: bytes = NO_HOST,
         reconsume_times: int = 0,
         prepared_offset: int = 0,
+        found: tuple[int, list[bytes]] | None = None,
     ) -> Appended:
-        """Put one message; `AppendRefusedError` if it is not taken."""
+        """Put one message; `AppendRefusedError` if it is not taken.
+
+        `found` is its tag code and its keys, if the caller has read the text already.
+        """
         if self.refusal is not None:
             raise self.refusal
         magic, name = self._topics.get(topic) or self._admit_topic(topic)
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise _properties_too_long(properties)
-        rest = tail(body, name, properties)
+        rest = b"".join((body, name, _pack_length(len(properties)), properties))
         sys_flag |= self._store_flag
         head = HEADS[(sys_flag >> 4) & 3]
+        body_bytes = len(body)
         size = head.size + len(rest)
-        physical_offset = self._place(size, len(body))
+        if body_bytes > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
+            self._check(size, body_bytes)
+        try:
+            physical_offset = self._log.place(size)
+        except OSError as error:
+            raise self._no_room(size, error) from error
         queue = self._queues.ensure(topic, queue_id)
         queued = not sys_flag & TRANSACTION_MASK or is_queued(sys_flag)
         queue_offset = queue.next_offset if queued else 0
         stored_ns = self._wall_ns()
         stored_ms = stored_ns // 1_000_000
         packed = head.pack(
-            size,
-            magic,
-            crc32(body) & CRC_MASK,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            stored_ms,
-            self._store_host,
-            reconsume_times,
-            prepared_offset,
-            len(body),
-        )
+            size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
+            sys_flag, born_timestamp, born_host, stored_ms, self._store_host, reconsume_times,
+            prepared_offset, body_bytes,
+        )  # fmt: skip
         self._log.write(packed, rest)
         queue.next_offset += queued
         self.store_timestamp = stored_ms
-        tag_code, keys = self._entries.tag_code_and_keys(topic, sys_flag, properties, stored_ms)
-        self._dispatcher.offer(
-            (
-                queue,
-                queued,
-                queue_offset,
-                physical_offset,
-                size,
-                tag_code,
-                stored_ms,
-                keys,
-                properties,
-            )
+        tag_code, keys = found or self._entries.tag_code_and_keys(
+            topic, sys_flag, properties, stored_ms
         )
+        self._dispatcher.offer((
+            queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
+            properties,
+        ))  # fmt: skip
         if self._wall_ns() - stored_ns > self._busy_ns:
             self._busy_until_ns = self._wall_ns() + self._busy_ns
         return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
@@ -168,7 +162,11 @@ class Appender:
             body_bytes += len(body)
             size += head_bytes + len(body) + len(name) + 2 + len(properties)
         # Room for all of them in one file; after that no single one can be refused.
-        self._place(size, body_bytes)
+        self._check(size, body_bytes)
+        try:
+            self._log.place(size)
+        except OSError as error:
+            raise self._no_room(size, error) from error
         appended = []
         busy_until_ns = 0
         for flag, body, properties in messages:
@@ -182,27 +180,26 @@ class Appender:
         self._busy_until_ns = busy_until_ns
         return appended
 
-    def _place(self, size: int, body_bytes: int) -> int:
-        """Make room for `size` bytes of records; returns where they will stand."""
-        if body_bytes > self._settings.message_bytes_max:
+    def _check(self, size: int, body_bytes: int) -> None:
+        """Refuse what is too large, and everything while memory or disk are behind."""
+        if body_bytes > self._body_bytes_max:
             raise AppendRefusedError(
                 PutStatus.BODY_TOO_LARGE,
-                f"the body has {body_bytes} bytes, the limit is {self._settings.message_bytes_max}",
+                f"the body has {body_bytes} bytes, the limit is {self._body_bytes_max}",
             )
-        if size + BLANK_BYTES_MIN > self._settings.segment_bytes:
+        if size > self._size_max:
             raise AppendRefusedError(
                 PutStatus.BODY_TOO_LARGE,
                 f"{size} bytes do not fit into a log file of {self._settings.segment_bytes} bytes",
             )
         if self._busy_until_ns:
             self._refuse_while_busy()
-        try:
-            return self._log.place(size)
-        except OSError as error:
-            raise AppendRefusedError(
-                PutStatus.SEGMENT_FAILED,
-                f"no room for {size} bytes in {self._log.chain.directory}: {error}",
-            ) from error
+
+    def _no_room(self, size: int, error: OSError) -> AppendRefusedError:
+        return AppendRefusedError(
+            PutStatus.SEGMENT_FAILED,
+            f"no room for {size} bytes in {self._log.chain.directory}: {error}",
+        )
 
     def _refuse_while_busy(self) -> None:
         left_ns = self._busy_until_ns - self._wall_ns()

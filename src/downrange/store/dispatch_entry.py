@@ -45,11 +45,11 @@ class EntryReader:
         is_plain = start == 0 or (start > 0 and properties[start - 1] == _VALUE_END)
         if is_plain and end - start > _UNIQUE_NAME_BYTES:
             rest = properties[:start] + properties[end + 1 :]
-            code, more_keys = self._rests.get(rest) or self._read_rest(rest)
+            code, more_keys = self._rests.get(rest) or self.tag_and_keys(rest)
             keys = [properties[start + _UNIQUE_NAME_BYTES : end], *more_keys]
         else:  # none, or in a strange place
             unique_key = find_property(properties, b"UNIQ_KEY")
-            code, more_keys = self._read_rest(properties)
+            code, more_keys = self.tag_and_keys(properties)
             keys = [*more_keys] if unique_key is None else [unique_key, *more_keys]
         if topic == SCHEDULE_TOPIC:
             code = self._deliver_time(properties, store_timestamp) or code
@@ -57,7 +57,7 @@ class EntryReader:
             return code, []
         return code, keys
 
-    def _read_rest(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
+    def tag_and_keys(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
         """Tag code and keys in a text, but for the unique id."""
         keys: list[bytes] = []
         code = 0

@@ -2,7 +2,8 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from itertools import islice
 
 from downrange.store.commit_log import CommitLog
 from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
@@ -14,6 +15,7 @@ _log = logging.getLogger(__name__)
 # Entries that wait for their record to become durable; beyond that many they are read from the log
 # again when their turn comes, so memory stays bounded.
 PENDING_MAX = 1 << 16
+_BATCH_MAX = 64  # records whose keys go into the index together
 
 # Called with topic, queue id, queue offset, tag code, store time and property text.
 ArrivalListener = Callable[[str, int, int, int, int, bytes], None]
@@ -38,7 +40,7 @@ class Dispatcher:
         self._index = index
         self._entries = entries
         self._pending: deque[DispatchEntry] = deque()
-        self._listeners: list[ArrivalListener] = []
+        self._listeners: list[tuple[ArrivalListener, Container[str] | None]] = []
         self._rereads = False
         self.deleted_below: dict[str, int] = {}
         self.offset = 0
@@ -49,9 +51,12 @@ class Dispatcher:
         self.offset = offset
         self.store_timestamp = store_timestamp
 
-    def add_listener(self, listener: ArrivalListener) -> None:
-        """Have `listener` called for every message that becomes visible."""
-        self._listeners.append(listener)
+    def add_listener(self, listener: ArrivalListener, topics: Container[str] | None = None) -> None:
+        """Have `listener` called for every message that becomes visible.
+
+        With `topics`, only for theirs; it is asked at each message, so its owner may change it.
+        """
+        self._listeners.append((listener, topics))
 
     def offer(self, entry: DispatchEntry) -> None:
         """Take note of a record that was just appended."""
@@ -71,13 +76,25 @@ class Dispatcher:
         """Dispatch records that end at or below `limit_offset`; returns how many."""
         pending = self._pending
         count = 0
+        batch_max = _BATCH_MAX
         while pending and count < count_max:
-            entry = pending[0]
-            if entry[3] + entry[4] > limit_offset:
+            batch = list(islice(pending, min(batch_max, count_max - count)))
+            is_cut = batch[-1][3] + batch[-1][4] > limit_offset
+            if is_cut:
+                batch = [entry for entry in batch if entry[3] + entry[4] <= limit_offset]
+            try:
+                if batch:
+                    self._dispatch(batch)
+            except OSError:
+                if len(batch) == 1:
+                    raise
+                batch_max = 1  # as far as the disk lets us, and no further
+                continue
+            for _ in batch:
+                pending.popleft()
+            count += len(batch)
+            if is_cut:
                 return count
-            self._dispatch(entry)
-            pending.popleft()
-            count += 1
         if self._rereads and not pending and count < count_max:
             count += self._reread(limit_offset, count_max - count)
         return count
@@ -101,32 +118,39 @@ class Dispatcher:
             properties,
         )
 
-    def _dispatch(self, entry: DispatchEntry) -> None:
-        queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text = entry
-        # After a failure half-way the same entry comes again: what it has left behind is kept.
-        if queued and queue_offset >= queue.max_offset:
-            if queue_offset == queue.max_offset:
-                queue.put(physical_offset, size, tag_code)
-            else:  # one before it was passed over, damaged
-                queue.restore(queue_offset, physical_offset, size, tag_code)
-        if keys and self._index is not None:
-            self._index.put(queue.topic, keys, physical_offset, stored_ms)
+    def _dispatch(self, batch: list[DispatchEntry]) -> None:
+        # After a failure half-way the same entries come again: what they left behind is kept.
+        for queue, queued, queue_offset, physical_offset, size, tag_code, _, _, _ in batch:
+            if queued and queue_offset >= queue.max_offset:
+                if queue_offset == queue.max_offset:
+                    queue.put(physical_offset, size, tag_code)
+                else:  # one before it was passed over, damaged
+                    queue.restore(queue_offset, physical_offset, size, tag_code)
+        if self._index is not None:
+            self._index.put_batch(batch)
+        *_, physical_offset, size, _, stored_ms, _, _ = batch[-1]
         self.offset = physical_offset + size
         self.store_timestamp = stored_ms
-        if queued:
-            for listener in self._listeners:
-                listener(queue.topic, queue.queue_id, queue_offset, tag_code, stored_ms, text)
+        for listener, topics in self._listeners:
+            for queue, queued, queue_offset, _, _, tag_code, stored_ms, _, text in batch:
+                if queued and (topics is None or queue.topic in topics):
+                    listener(queue.topic, queue.queue_id, queue_offset, tag_code, stored_ms, text)
 
     def _reread(self, limit_offset: int, count_max: int) -> int:
         count = 0
         scanner = LogScanner(self._log, _report, check_crc=False)
-        for scanned in scanner.scan(self.offset, limit_offset):
-            if count >= count_max:
-                return count
-            self._dispatch(self.entry_of(scanned))
-            count += 1
-        if limit_offset >= self._log.max_offset:
-            self._rereads = False
+        records = scanner.scan(self.offset, limit_offset)
+        while count < count_max:
+            batch = [
+                self.entry_of(scanned)
+                for scanned in islice(records, min(_BATCH_MAX, count_max - count))
+            ]
+            if not batch:
+                if limit_offset >= self._log.max_offset:
+                    self._rereads = False
+                break
+            self._dispatch(batch)
+            count += len(batch)
         return count
 
 

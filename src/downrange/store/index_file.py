@@ -24,6 +24,10 @@ SLOT = Struct(">i")
 ITEM = Struct(">iqii")
 RESERVE_BYTES = 1 << 20
 SECONDS_MAX = 0x7FFFFFFF
+ITEMS_TOGETHER_MAX = 64
+
+# Key hash, physical offset and store time of a key.
+IndexItem = tuple[int, int, int]
 _HEADER_BYTES = HEADER.size
 _ITEM_BYTES = ITEM.size
 _pack_header = HEADER.pack_into
@@ -140,46 +144,50 @@ class IndexFile:
         # which recovery takes back, and never a chain that begins at nothing.
         _pack_slot(buffer, slot_position, count - 1)
 
-    def put_all(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
-        """Add the keys of one message with one header; they must fit, and not be the first."""
-        buffer = self._map
+    def put_all(self, items: list[IndexItem]) -> None:
+        """Add keys with one header; they must fit, be few, and not be the file's first."""
+        buffer, slots = self._map, self._slots
         count = number = self.count
         assert count > 1
-        seconds = (store_timestamp - self.begin_timestamp) // 1000
-        if not 0 <= seconds <= SECONDS_MAX or self.begin_timestamp <= 0:
-            seconds = 0 if seconds < 0 or self.begin_timestamp <= 0 else SECONDS_MAX
+        assert len(items) <= ITEMS_TOGETHER_MAX
+        begin_timestamp = self.begin_timestamp
+        slots_used = self.slots_used
         position = self._items_start + count * _ITEM_BYTES
-        if position + _ITEM_BYTES * len(hashes) > self._reserved:
-            self._reserve(position + _ITEM_BYTES * len(hashes))
+        if position + _ITEM_BYTES * len(items) > self._reserved:
+            self._reserve(position + _ITEM_BYTES * len(items))
         heads: dict[int, int] = {}  # slot position -> its newest item
-        for key_hash in hashes:
-            slot_position = _HEADER_BYTES + key_hash % self._slots * 4
+        for key_hash, physical_offset, store_timestamp in items:
+            slot_position = _HEADER_BYTES + key_hash % slots * 4
             older = heads.get(slot_position)
             if older is None:
                 (older,) = _unpack_slot(buffer, slot_position)
                 if not 0 < older < count:
                     older = 0
-                    self.slots_used += 1
+                    slots_used += 1
+            seconds = (store_timestamp - begin_timestamp) // 1000
+            if not 0 <= seconds <= SECONDS_MAX or begin_timestamp <= 0:
+                seconds = 0 if seconds < 0 or begin_timestamp <= 0 else SECONDS_MAX
             _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
             heads[slot_position] = number
             position += _ITEM_BYTES
             number += 1
+        self.slots_used = slots_used
         self.count = number
-        self.end_offset = physical_offset
-        store_timestamp = max(store_timestamp, self.end_timestamp)  # the clock may be set back
-        self.end_timestamp = store_timestamp
-        _pack_header(
-            buffer,
-            0,
-            self.begin_timestamp,
-            store_timestamp,
-            self.begin_offset,
-            physical_offset,
-            self.slots_used,
-            number,
-        )
+        _, self.end_offset, store_timestamp = items[-1]
+        # The clock may have been set back.
+        self.end_timestamp = max(store_timestamp, self.end_timestamp)
+        self._write_header()
         for slot_position, newest in heads.items():  # last, as in `put`
             _pack_slot(buffer, slot_position, newest)
+
+    def unsure_offset(self) -> int:
+        """The physical offset of the oldest message whose keys a killed process may have put
+        without linking them to their slots."""
+        if self.count == 1:
+            return max(self.end_offset, 0)
+        number = max(self.count - ITEMS_TOGETHER_MAX, 1)
+        _, offset, _, _ = ITEM.unpack_from(self._map, self._item_position(number))
+        return max(min(int(offset), self.end_offset), 0)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether a message between these times can be in this file."""

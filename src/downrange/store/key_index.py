@@ -10,11 +10,11 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from downrange.protocol.java_hash import extend_hash, index_key_hash, java_hash
+from downrange.protocol.java_hash import INT_MAX, extend_hash, index_key_hash, java_hash
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
-from downrange.store.dispatch_entry import TAG_KEY_PREFIX
-from downrange.store.index_file import IndexFile, index_file_bytes
+from downrange.store.dispatch_entry import TAG_KEY_PREFIX, DispatchEntry
+from downrange.store.index_file import ITEMS_TOGETHER_MAX, IndexFile, IndexItem, index_file_bytes
 from downrange.store.settings import StoreSettings
 
 _log = logging.getLogger(__name__)
@@ -69,31 +69,58 @@ class KeyIndex:
     def put(
         self, topic: str, keys: list[bytes], physical_offset: int, store_timestamp: int
     ) -> None:
-        """Add the keys of a message; `OSError` if the disk has no room."""
+        """Add the keys of a message; `OSError` if the disk has no room, and then none is added."""
+        items: list[IndexItem] = []
+        self._collect(items, topic, keys, physical_offset, store_timestamp)
+        self._put_all(items)
+
+    def put_batch(self, batch: list[DispatchEntry]) -> None:
+        """Add the keys of messages that follow each other in the log, all of them or none."""
+        items: list[IndexItem] = []
+        collect = self._collect
+        for queue, _, _, physical_offset, _, _, stored_ms, keys, _ in batch:
+            if keys:
+                collect(items, queue.topic, keys, physical_offset, stored_ms)
+        self._put_all(items)
+
+    def _collect(
+        self,
+        items: list[IndexItem],
+        topic: str,
+        keys: list[bytes],
+        physical_offset: int,
+        store_timestamp: int,
+    ) -> None:
         known = self._topics.get(topic)
         if known is None:
             known = self._topics[topic] = (java_hash(topic + "#") & _UNSIGNED, {})
         prefix, tag_hashes = known
-        hashes = []
         for key in keys:
             key_hash = tag_hashes.get(key)
             if key_hash is None:
-                key_hash = index_key_hash(extend_hash(prefix, key))
+                key_hash = extend_hash(prefix, key)
+                if key_hash > INT_MAX:
+                    key_hash = index_key_hash(key_hash)
                 if key.startswith(TAG_KEY_PREFIX) and len(tag_hashes) < TAG_HASHES_MAX:
                     tag_hashes[key] = key_hash
-            hashes.append(key_hash)
-        last = self._last
+            items.append((key_hash, physical_offset, store_timestamp))
+
+    def _put_all(self, items: list[IndexItem]) -> None:
+        done = 0
         try:
-            if last is not None and 1 < last.count <= last.count_max - len(hashes):
-                last.put_all(hashes, physical_offset, store_timestamp)
-                return
-            for key_hash in hashes:
+            while done < len(items):
                 last = self._last
                 if last is None or last.count >= last.count_max:
                     last = self._roll()
-                last.put(key_hash, physical_offset, store_timestamp)
+                if last.count == 1:  # the first one gives the file its begin
+                    last.put(*items[done])
+                    done += 1
+                    continue
+                count = min(len(items) - done, last.count_max - last.count, ITEMS_TOGETHER_MAX)
+                last.put_all(items[done : done + count])
+                done += count
         except OSError:
-            self.cut(physical_offset)  # all keys of a message or none, so that it can come again
+            self.cut(items[0][1])  # all or none, so that they can come again
             raise
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
@@ -109,6 +136,16 @@ class KeyIndex:
             if file.begin_timestamp < begin_ms:
                 break
         return found
+
+    def take_back_unsure(self) -> int:
+        """Take back what a killed process may have put and not linked to its slots.
+
+        Returns the physical offset from which the log must be indexed again.
+        """
+        last = self._last
+        unsure_offset = last.unsure_offset() if last is not None else 0
+        self.cut(unsure_offset)
+        return unsure_offset
 
     def cut(self, physical_end: int) -> None:
         """Take back the keys of messages at or behind `physical_end`."""

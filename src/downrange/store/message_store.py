@@ -5,6 +5,7 @@ runs flush jobs in a thread of its choice, and calls `expire_some` now and then.
 """
 
 import logging
+from collections.abc import Container
 
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.runtime.clock import Clock, SystemClock
@@ -47,7 +48,7 @@ class MessageStore:
         self.log = CommitLog(disk, settings)
         self.queues = QueueTable(disk, settings)
         self.index = KeyIndex(disk, clock, settings) if settings.index_enabled else None
-        self._entries = entries = EntryReader(DelayLevels.parse(settings.delay_levels))
+        self.entries = entries = EntryReader(DelayLevels.parse(settings.delay_levels))
         self._dispatcher = Dispatcher(self.log, self.queues, self.index, entries)
         self._appender = Appender(self.log, self.queues, self._dispatcher, entries, clock, settings)
         self.repair = EntryRepair(self.log, entries)
@@ -123,9 +124,9 @@ class MessageStore:
 
     # --- dispatch --------------------------------------------------------------------------
 
-    def add_listener(self, listener: ArrivalListener) -> None:
-        """Have `listener` called for every message that becomes visible."""
-        self._dispatcher.add_listener(listener)
+    def add_listener(self, listener: ArrivalListener, topics: Container[str] | None = None) -> None:
+        """Have `listener` called for every message, of these topics, that becomes visible."""
+        self._dispatcher.add_listener(listener, topics)
 
     def dispatch_some(self, count_max: int = 10_000) -> int:
         """Make appended messages visible, in SYNC mode only durable ones; returns how many.
@@ -260,7 +261,7 @@ class MessageStore:
             check_crc=self.settings.check_crc_on_recover,
             check_whole=self.settings.check_whole_on_recover,
         )
-        report = Recovery(self.log, self.queues, self.index, self._entries).run(plan)
+        report = Recovery(self.log, self.queues, self.index, self.entries).run(plan)
         self._dispatcher.start_at(report.end_offset, report.store_timestamp)
         # Whatever is appended from here on belongs to topics that live.
         self._dispatcher.deleted_below = {

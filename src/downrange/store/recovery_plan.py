@@ -93,18 +93,11 @@ class RecoveryPlanner:
             return self._log.min_offset
         if last_stop is LastStop.UNKNOWN:
             index.drop_unsafe(checkpoint.index_timestamp)
-            return _last_message_again(index)
+            return index.take_back_unsure()
         if not index.files:
             # An index that was switched off, or whose directory was deleted.
             nothing_to_index = manifest is not None and not manifest.index
             return dispatched_end(self._queues) if nothing_to_index else self._log.min_offset
         if last_stop is LastStop.PROCESS_DIED:
-            return _last_message_again(index)
+            return index.take_back_unsure()
         return index.end_offset + 1
-
-
-def _last_message_again(index: KeyIndex) -> int:
-    """Its keys may be half put, or some of them in a file that is gone."""
-    end_offset = max(index.end_offset, 0)
-    index.cut(end_offset)
-    return end_offset

@@ -128,7 +128,7 @@ class PullHandler:
         self._long_polling_enabled = long_polling_enabled
         self._short_polling_ms = short_polling_ms
         self.long_polling = LongPolling(self._resume, call_soon)
-        store.add_listener(self.long_polling.on_arrival)
+        store.add_listener(self.long_polling.on_arrival, self.long_polling.topics)
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""

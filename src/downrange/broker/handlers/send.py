@@ -127,7 +127,7 @@ class SendHandler:
         self._chance = chance
         self._announced = announced
         # What the real broker adds to the text of every single message.
-        self._additions = (
+        self.additions = (
             f"MSG_REGION\x01{region}\x02TRACE_ON\x01{str(traces).lower()}\x02"
             f"CLUSTER\x01{cluster_name}\x02"
         ).encode()
@@ -136,7 +136,7 @@ class SendHandler:
         self._rejects_transactions = rejects_transactions
         self._accepts_from_ms = accepts_from_ms
         # The configuration with which a topic was last found good; it is replaced, never changed.
-        self._admitted: dict[str, TopicConfig] = {}
+        self.admitted: dict[str, TopicConfig] = {}
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -152,7 +152,7 @@ class SendHandler:
         """One message or a batch."""
         header = decode_send(request.code, request.ext_fields)
         config = self._topics.get(header.topic)
-        if config is None or self._admitted.get(header.topic) is not config:
+        if config is None or self.admitted.get(header.topic) is not config:
             is_new = config is None
             config = self._admit(header)
             if is_new:
@@ -179,7 +179,7 @@ class SendHandler:
         if b"MSG_REGION\x01" in text or b"CLUSTER\x01" in text:
             for name in (b"MSG_REGION", b"TRACE_ON", b"CLUSTER"):  # of its former life
                 text = remove_property(text, name)
-        text += self._additions
+        text += self.additions
         appended = self._put(request, connection, header, config, topic, queue_id, text)
         if request.is_one_way:
             return None
@@ -191,7 +191,9 @@ class SendHandler:
         ):
             return None
         self._times.add(0)  # no wait was in between
-        return self._reply.now(request, PutStatus.PUT_OK, appended, queue_id, unique_key)
+        return self._reply.now(
+            request.serialization, request.opaque, appended, queue_id, unique_key
+        )
 
     async def _once_announced(self, answer: Answer | Coroutine[None, None, Answer]) -> Answer:
         """Answer who created a topic when it has a route: a consumer may be started at once.
@@ -306,7 +308,7 @@ class SendHandler:
                 f"the broker[{self._broker_address}] sending message is forbidden",
             )
         if self._is_writable:
-            self._admitted[topic] = config
+            self.admitted[topic] = config
         return config
 
     def _retry_target(

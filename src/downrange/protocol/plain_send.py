@@ -1,0 +1,164 @@
+"""The header of a send as producers mostly write it, read in one step.
+
+A broker reads this header once for every message. Here its fields go straight from the bytes of the
+frame into one tuple; what is written in any other way gives None and is read by `command_codec` and
+`headers.send`, which take everything.
+
+In the binary encoding the fields stand in the order of their letters. Those before the born time
+(group, topic, queue, …) and those behind the property text come again and again from the same
+producer, so what they say is remembered.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from downrange.protocol.binary_header import decode_fields
+from downrange.protocol.command import ONE_WAY_FLAG, RESPONSE_FLAG, Serialization
+from downrange.protocol.errors import RemoteProtocolError
+from downrange.protocol.integers import INT32_MAX, INT32_MIN, Int32, Int64
+from downrange.protocol.request_codes import RequestCode
+
+T = TypeVar("T")
+# Opaque, topic, queue id, system flag, born time, flag, reconsume times, property text.
+PlainSend = tuple[int, str, int, int, int, int, int, bytes]
+
+
+class _Fields(msgspec.Struct, gc=False):
+    b: str
+    e: Int32
+    f: Int32
+    g: Int64
+    h: Int32
+    i: str
+    j: Int32 = 0
+    m: bool = False
+
+
+class _Header(msgspec.Struct, gc=False):
+    flag: int
+    opaque: Int32
+    extFields: _Fields  # noqa: N815 - the wire name, so msgspec need not rename
+
+
+_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_JSON_START: Final = b'{"code":%d,' % _CODE
+_decode_json: Final = msgspec.json.Decoder(_Header, strict=False).decode
+
+_BINARY_START: Final = struct.pack(">h", _CODE)
+_FIXED: Final = struct.Struct(">hbhiiii")  # code to remark length, and the length of the fields
+_LENGTH: Final = struct.Struct(">i")
+_BORN_FIELD: Final = b"\x00\x01g\x00\x00\x00\x0d"  # a time in milliseconds has 13 digits
+_BORN_BYTES: Final = len(_BORN_FIELD) + 13
+_TEXT_FIELD: Final = b"\x00\x01i"
+_FLAG_BYTES_MAX: Final = 7 + len(str(INT32_MIN))
+_FLAG_NAME: Final = frozenset("h")
+_NAMES_BEFORE: Final = frozenset("abcdef")
+_NAMES_BEHIND: Final = frozenset("jklmn")
+_REMEMBERED_MAX: Final = 4096
+
+
+class PlainSendReader:
+    """Reads headers; owned by one broker, because it remembers what producers repeat."""
+
+    def __init__(self) -> None:
+        self._before: dict[bytes, tuple[str, int, int]] = {}
+        self._flags: dict[bytes, int] = {}
+        self._behind: dict[bytes, int] = {}
+
+    def read(self, encoding: int, header: bytes) -> PlainSend | None:
+        """The fields of a send of one message that wants an answer; None for anything else."""
+        if encoding == Serialization.JSON:
+            return _read_json(header) if header.startswith(_JSON_START) else None
+        if encoding == Serialization.ROCKETMQ and header.startswith(_BINARY_START):
+            try:
+                return self._read_binary(header)
+            except (struct.error, ValueError, KeyError, RemoteProtocolError):
+                return None
+        return None
+
+    def _read_binary(self, header: bytes) -> PlainSend | None:
+        """Raises or gives None where the header is not as it mostly is."""
+        _, _, _, opaque, flag, remark_bytes, fields_bytes = _FIXED.unpack_from(header)
+        born_at = header.index(_BORN_FIELD, _FIXED.size)
+        born_end = born_at + _BORN_BYTES
+        text_at = header.index(_TEXT_FIELD, born_end, born_end + _FLAG_BYTES_MAX + 3)
+        (text_bytes,) = _LENGTH.unpack_from(header, text_at + 3)
+        text_end = text_at + 7 + text_bytes
+        text = header[text_at + 7 : text_end]
+        if (
+            flag & (RESPONSE_FLAG | ONE_WAY_FLAG)
+            or remark_bytes
+            or fields_bytes != len(header) - _FIXED.size
+            or not 0 <= text_bytes == len(text)
+            or not text.isascii()
+        ):
+            return None
+        area = header[_FIXED.size : born_at]
+        before = self._before.get(area) or _remember(self._before, area, _read_before)
+        area = header[born_end:text_at]
+        message_flag = self._flags.get(area)
+        if message_flag is None:
+            message_flag = _remember(self._flags, area, _read_flag)
+        area = header[text_end:]
+        reconsume_times = self._behind.get(area)
+        if reconsume_times is None:
+            reconsume_times = _remember(self._behind, area, _read_behind)
+        topic, queue_id, sys_flag = before
+        born_timestamp = int(header[born_at + len(_BORN_FIELD) : born_end])
+        return (
+            opaque, topic, queue_id, sys_flag, born_timestamp, message_flag, reconsume_times, text,
+        )  # fmt: skip
+
+
+def _read_json(header: bytes) -> PlainSend | None:
+    try:
+        read = _decode_json(header)
+        fields = read.extFields
+        text = fields.i.encode()
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    if read.flag & (RESPONSE_FLAG | ONE_WAY_FLAG) or fields.m:
+        return None
+    return read.opaque, fields.b, fields.e, fields.f, fields.g, fields.h, fields.j, text
+
+
+def _remember(known: dict[bytes, T], area: bytes, read: Callable[[bytes], T]) -> T:
+    if len(known) >= _REMEMBERED_MAX:
+        known.clear()
+    known[area] = read(area)
+    return known[area]
+
+
+def _read_before(area: bytes) -> tuple[str, int, int]:
+    """Topic, queue id and system flag."""
+    fields = _checked(area, _NAMES_BEFORE)
+    return fields["b"], _int32(fields["e"]), _int32(fields["f"])
+
+
+def _read_flag(area: bytes) -> int:
+    return _int32(_checked(area, _FLAG_NAME)["h"])
+
+
+def _read_behind(area: bytes) -> int:
+    """Reconsume times; a batch is not for here."""
+    fields = _checked(area, _NAMES_BEHIND)
+    if fields.get("m", "false") != "false":
+        raise ValueError("a batch")
+    return _int32(fields.get("j", "0"))
+
+
+def _checked(area: bytes, names: frozenset[str]) -> dict[str, str]:
+    fields = decode_fields(area)
+    if not names.issuperset(fields):
+        raise ValueError("fields in another order, or more of them")
+    return fields
+
+
+def _int32(text: str) -> int:
+    number = int(text)
+    if not INT32_MIN <= number <= INT32_MAX:
+        raise ValueError(text)
+    return number

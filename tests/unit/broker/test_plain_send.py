@@ -1,0 +1,140 @@
+"""A plain send goes the short way, and nobody can tell from the answer or from the log."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from unit.broker.one_broker import ADDRESS, OneBroker, small_files
+
+from downrange.broker.settings import BrokerSettings
+from downrange.protocol.command import Command, Serialization
+from downrange.protocol.command_codec import decode_command, encode_command
+from downrange.protocol.frame import Frame, FrameDecoder
+from downrange.protocol.record import Record, decode_records
+from downrange.protocol.request_codes import RequestCode
+from downrange.remoting.client import RemotingClient
+from downrange.remoting.connection import Connection
+from downrange.store.settings import FlushMode
+from downrange.testing.virtual_time import run
+
+ID = "7F000001000100000000000000000ABC"
+TEXTS = [
+    f"UNIQ_KEY\x01{ID}\x02WAIT\x01true\x02",
+    f"UNIQ_KEY\x01{ID}\x02WAIT\x01true",
+    f"TAGS\x01TagA\x02UNIQ_KEY\x01{ID}\x02",
+    f"KEYS\x01k1 k2\x02UNIQ_KEY\x01{ID}\x02TAGS\x01TagB\x02",
+    f"KEYS\x01DELAY\x02UNIQ_KEY\x01{ID}\x02",
+    f"UNIQ_KEY\x01{ID}\x02DELAY\x013\x02",
+    f"UNIQ_KEY\x01{ID}\x02CLUSTER\x01elsewhere\x02",
+    f"UNIQ_KEY\x01{ID}\x02WAIT\x01false\x02",
+    f"MY_UNIQ_KEY\x01{ID}\x02",
+    'UNIQ_KEY\x01needs "an" escape\x02',
+    "UNIQ_KEY\x01\x02",
+    "KEYS\x01\x02",
+    "",
+]
+FIELDS = {
+    "a": "producers", "b": "orders", "c": "TBW102", "d": "4", "e": "1", "f": "0",
+    "g": "1700000000000", "h": "9", "i": "", "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+
+
+async def send_all(
+    broker: OneBroker, encoding: Serialization, *, shortcut: bool
+) -> tuple[list[Command], list[Record], int]:
+    """Answers, records of the log, and how many frames went the short way."""
+    taken = 0
+    served = broker.broker._server.shortcut
+    assert served is not None
+
+    def counted(frame: Frame, connection: Connection) -> bytes | None:
+        nonlocal taken
+        answer = served(frame, connection) if shortcut else None
+        taken += answer is not None
+        return answer
+
+    broker.broker._server.shortcut = counted
+    connection = await RemotingClient(broker.network).connect(ADDRESS)
+    answers = []
+    for number, text in enumerate(["", *TEXTS, *TEXTS]):  # the first one creates the topic
+        request = Command(
+            code=RequestCode.SEND_MESSAGE_V2,
+            opaque=number,
+            ext_fields={**FIELDS, "i": text},
+            body=b"body %d" % number,
+            serialization=encoding,
+        )
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        connection._calls[number] = future
+        connection.send(request)
+        answers.append(await future)
+    store = broker.broker._store
+    assert store is not None
+    view = store.log.view(0, store.log.max_offset)
+    assert view is not None
+    return answers, list(decode_records(bytes(view))), taken
+
+
+def neutral(command: Command) -> dict[str, str]:
+    """What a client sees, but for ids that are new in every broker."""
+    fields = dict(command.ext_fields or {})
+    if fields.get("transactionId", ID) != ID and '"' not in fields["transactionId"]:
+        fields["transactionId"] = "made by the broker"
+    return {"code": str(command.code), **fields}
+
+
+@pytest.mark.parametrize("encoding", list(Serialization))
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_the_short_way_and_the_long_way_come_to_the_same(
+    tmp_path: Path, encoding: Serialization, flush: FlushMode
+) -> None:
+    async def compare() -> None:
+        results = []
+        for shortcut in (True, False):
+            settings = BrokerSettings(address="127.0.0.1", broker_name="b1")
+            root = tmp_path / str(shortcut)
+            async with OneBroker(root, settings, small_files(root, flush_mode=flush)) as broker:
+                results.append(await send_all(broker, encoding, shortcut=shortcut))
+        (short, short_log, taken), (long, long_log, none_taken) = results
+        assert (none_taken, taken) == (0, 12)
+        assert [neutral(answer) for answer in short] == [neutral(answer) for answer in long]
+        assert [record.body for record in short_log] == [record.body for record in long_log]
+        for one, other in zip(short_log, long_log, strict=True):
+            assert one[:7] == other[:7]
+            if ID.encode() in one.properties:
+                assert one.properties == other.properties
+
+    run(compare())
+
+
+def test_an_answer_of_the_short_way_is_a_whole_frame(tmp_path: Path) -> None:
+    async def look() -> None:
+        async with OneBroker(tmp_path) as broker:
+            await broker.send("orders")
+            shortcut = broker.broker._server.shortcut
+            assert shortcut is not None
+            for encoding in Serialization:
+                request = Command(
+                    code=RequestCode.SEND_MESSAGE_V2,
+                    opaque=5,
+                    ext_fields={**FIELDS, "i": TEXTS[0]},
+                    body=b"b",
+                    serialization=encoding,
+                )
+                decoder = FrameDecoder()
+                decoder.feed(encode_command(request))
+                frame = decoder.next_frame()
+                assert frame is not None
+                connection = await broker.connect()
+                answer = shortcut(frame, connection)
+                assert answer
+                decoder.feed(answer)
+                whole = decoder.next_frame()
+                assert whole is not None
+                assert decoder.buffered_bytes == 0
+                command = decode_command(whole)
+                assert (command.code, command.opaque, command.flag) == (0, 5, 1)
+                assert command.serialization is encoding
+                assert encode_command(command) == answer or encoding is Serialization.JSON
+
+    run(look())
