@@ -10,9 +10,11 @@ from downrange.app.process import log_to_stderr, run_service
 from downrange.broker.server import DEFAULT_CONFIG_NAME, Broker, Surroundings
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.remoting.network import TcpNetwork
+from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.blocking import BlockingThread
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
+from downrange.runtime.open_files import raise_limit
 from downrange.runtime.property_text import Property
 from downrange.runtime.settings import SettingsError, SettingsSource
 
@@ -49,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         chance=random.Random(),  # noqa: S311 - spreads load, guards nothing
         syncs=BlockingThread("sync"),
         process_id=os.getpid(),
+        # Logs and queues are files too, and those of a full broker are more than a few.
+        connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
     )
     return run_service(
         lambda on_failure: Broker(

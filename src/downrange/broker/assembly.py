@@ -17,7 +17,9 @@ from downrange.broker.handlers.reply import ReplyHandler
 from downrange.broker.handlers.send import Announced, SendHandler
 from downrange.broker.handlers.send_back import SendBackHandler
 from downrange.broker.handlers.transaction import TransactionHandler
+from downrange.broker.hooks import BrokerHooks, HookedConsumes, HookedSends
 from downrange.broker.message_writer import MessageWriter
+from downrange.broker.overload import Protection
 from downrange.broker.rates import Rates
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.send_reply import SendReply
@@ -48,7 +50,7 @@ class Assembly:
     half_messages: HalfMessages
     transaction_check: TransactionCheck
     routes: dict[int, Handler]
-    shortcut: Shortcut
+    shortcut: Shortcut | None
 
 
 class Assembler:
@@ -68,6 +70,8 @@ class Assembler:
         disk: Disk,
         chance: random.Random,
         announced: Announced,
+        protection: Protection,
+        hooks: BrokerHooks,
         *,
         address: str,
         process_id: int,
@@ -82,6 +86,11 @@ class Assembler:
         self._clock = clock
         self._chance = chance
         self._announced = announced
+        self._protection = protection
+        self._hooked_sends = (
+            HookedSends(hooks.sends, clock, store.settings.store_host) if hooks.sends else None
+        )
+        self._hooked_consumes = HookedConsumes(hooks.consumes) if hooks.consumes else None
         self._address = address
         self._process_id = process_id
         self._loop = asyncio.get_running_loop()
@@ -91,6 +100,8 @@ class Assembler:
         self._send_reply = SendReply(
             store.settings.store_host, settings.region, traces=settings.traces
         )
+        if self._hooked_sends is not None:
+            self._send_reply = self._hooked_sends.reply(self._send_reply)
         self._filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
         self._delay_file = delay_offsets_file(disk, store.settings.config_path)
 
@@ -117,12 +128,13 @@ class Assembler:
             half_messages=half_messages,
             transaction_check=self._transaction_check(half_messages),
             routes={
-                **sends.routes(),
+                **self._with_hooks(sends.routes()),
                 **pulls.routes(),
                 **self._group_routes(),
                 **self._message_routes(half_messages),
             },
-            shortcut=self._plain_sends(sends).serve,
+            # The short way knows no hooks.
+            shortcut=self._plain_sends(sends).serve if self._hooked_sends is None else None,
         )
 
     def _plain_sends(self, sends: SendHandler) -> PlainSendHandler:
@@ -135,8 +147,14 @@ class Assembler:
             self._rates.puts,
             self._send_reply,
             self._clock,
+            self._protection.sends,
             additions=sends.additions,
         )
+
+    def _with_hooks(self, routes: dict[int, Handler]) -> dict[int, Handler]:
+        if self._hooked_sends is None:
+            return routes
+        return {code: self._hooked_sends.around(handler) for code, handler in routes.items()}
 
     def _sends(self, half_messages: HalfMessages) -> SendHandler:
         settings, tables = self._settings, self._tables
@@ -158,6 +176,7 @@ class Assembler:
             self._clock,
             self._chance,
             self._announced,
+            self._protection.sends,
             cluster_name=settings.cluster_name,
             region=settings.region,
             traces=settings.traces,
@@ -180,7 +199,12 @@ class Assembler:
             self._rates.pulls,
             self._loop.time,
             self._loop.call_soon,
+            self._protection.pulls,
             broker_address=self._address,
+            before_consume=(
+                self._hooked_consumes.before_consume if self._hooked_consumes is not None else None
+            ),
+            waiting_max=settings.waiting_pulls_max,
             is_readable=bool(settings.permission & Permission.READ),
             long_polling_enabled=settings.long_polling_enabled,
             short_polling_ms=settings.short_polling_ms,
@@ -226,14 +250,16 @@ class Assembler:
                 lambda offset: store.log.max_offset - offset <= window,
             ).routes(),
             **LockHandler(tables.locks).routes(),
-            **AssignmentHandler(
-                tables.topics,
-                tables.groups,
-                tables.consumers,
-                tables.modes,
-                self._topic_routes.readable_queues,
-                broker_name=self._settings.effective_name,
-            ).routes(),
+            **self._protection.assignments.bound(
+                AssignmentHandler(
+                    tables.topics,
+                    tables.groups,
+                    tables.consumers,
+                    tables.modes,
+                    self._topic_routes.readable_queues,
+                    broker_name=self._settings.effective_name,
+                ).routes()
+            ),
         }
 
     def _message_routes(self, half_messages: HalfMessages) -> dict[int, Handler]:
@@ -242,7 +268,10 @@ class Assembler:
         return {
             **QueryHandler(store.lookup).routes(),
             **TransactionHandler(
-                half_messages, self._clock, timeout_ms=settings.transaction_timeout_ms
+                half_messages,
+                self._clock,
+                timeout_ms=settings.transaction_timeout_ms,
+                waiting_ends_max=settings.waiting_ends_max,
             ).routes(),
             **SendBackHandler(
                 store.lookup,
@@ -253,18 +282,29 @@ class Assembler:
                 self._chance,
                 broker_address=self._address,
                 is_writable=bool(settings.permission & Permission.WRITE),
+                after_send_back=(
+                    self._hooked_consumes.after_send_back
+                    if self._hooked_consumes is not None
+                    else None
+                ),
             ).routes(),
-            **ReplyHandler(
-                tables.topics,
-                tables.producers,
-                self._writer,
-                self._stats,
-                self._clock,
-                self._chance,
-                store_host=store.settings.store_host,
-                region=settings.region,
-                traces=settings.traces,
-                stores_replies=settings.store_replies,
-                accepts_from_ms=settings.accepts_from_ms,
-            ).routes(),
+            **self._reply_routes(),
         }
+
+    def _reply_routes(self) -> dict[int, Handler]:
+        """Answers to requests of other clients."""
+        settings, tables = self._settings, self._tables
+        replies = ReplyHandler(
+            tables.topics,
+            tables.producers,
+            self._writer,
+            self._stats,
+            self._clock,
+            self._chance,
+            store_host=self._store.settings.store_host,
+            region=settings.region,
+            traces=settings.traces,
+            stores_replies=settings.store_replies,
+            accepts_from_ms=settings.accepts_from_ms,
+        )
+        return self._with_hooks(self._protection.replies.bound(replies.routes()))

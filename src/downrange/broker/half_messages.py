@@ -176,6 +176,11 @@ class HalfMessages:
         else:
             self._wait()
 
+    @property
+    def waiting_ends(self) -> int:
+        """How many ends are not in the log yet."""
+        return len(self._ends)
+
     def has_ended(self, queue_offset: int) -> bool:
         """Whether a transaction is over that the log of ends may not show yet."""
         if queue_offset in self._ends:

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
+from downrange.broker.overload import overloaded
 from downrange.filtering.subscription_filter import RetrySqlFilter, SqlFilter, TagFilter
 from downrange.protocol.command import Command
 from downrange.remoting.connection import Connection
 
 PullFilter = TagFilter | SqlFilter | RetrySqlFilter | None
-PARKED_MAX = 100_000  # beyond it a pull is answered at once with nothing
+PARKED_MAX = 100_000
+PARKED_PER_QUEUE_MAX = 10_000  # each is looked at for every message of its queue
 
 
 @dataclass(slots=True, eq=False)
@@ -33,20 +35,33 @@ class LongPolling:
         self,
         resume: Callable[[ParkedPull], None],
         call_soon: Callable[[Callable[[], None]], object],
+        count_max: int = PARKED_MAX,
     ) -> None:
         self._resume = resume
         self._call_soon = call_soon
         self._parked: dict[str, dict[int, list[ParkedPull]]] = {}  # by topic and queue
         self._woken: list[ParkedPull] = []
+        self.count_max = count_max
         self.count = 0
 
-    def park(self, topic: str, queue_id: int, pull: ParkedPull) -> bool:
-        """Have the pull wait; False if too many wait already."""
-        if self.count >= PARKED_MAX:
-            return False
-        self._parked.setdefault(topic, {}).setdefault(queue_id, []).append(pull)
+    def park(self, topic: str, queue_id: int, pull: ParkedPull) -> None:
+        """Have the pull wait; `Refused` if too many wait already.
+
+        An empty answer would be no relief: a consumer that gets one asks again at once.
+        """
+        if self.count >= self.count_max:
+            raise overloaded(
+                f"{self.count} pulls wait for messages, pullThreadPoolQueueCapacity is "
+                f"{self.count_max}"
+            )
+        waiting = self._parked.setdefault(topic, {}).setdefault(queue_id, [])
+        if len(waiting) >= PARKED_PER_QUEUE_MAX:
+            raise overloaded(
+                f"{len(waiting)} pulls wait for messages of queue {queue_id} of {topic}, "
+                f"the limit is {PARKED_PER_QUEUE_MAX}"
+            )
+        waiting.append(pull)
         self.count += 1
-        return True
 
     @property
     def topics(self) -> Container[str]:
@@ -67,14 +82,16 @@ class LongPolling:
         waiting = queues.get(queue_id) if queues is not None else None
         if waiting is None:
             return
-        staying = [
-            pull for pull in waiting if not self._wants(pull, queue_offset, tag_code, properties)
-        ]
-        if len(staying) == len(waiting):
+        staying: list[ParkedPull] = []
+        woken: list[ParkedPull] = []
+        for pull in waiting:
+            wants = self._wants(pull, queue_offset, tag_code, properties)
+            (woken if wants else staying).append(pull)
+        if not woken:
             return
         if not self._woken:
             self._call_soon(self._resume_woken)
-        self._woken.extend(pull for pull in waiting if pull not in staying)
+        self._woken += woken
         self._keep(topic, queue_id, staying)
 
     def sweep(self, now_s: float, max_offset: Callable[[str, int], int]) -> int:

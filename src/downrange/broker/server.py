@@ -1,7 +1,9 @@
 """The broker as a process holds it: builds the parts, starts and stops them in order."""
 
+import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,9 @@ from downrange.broker.assembly import Assembler, Assembly
 from downrange.broker.handlers.admin.config import LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
 from downrange.broker.handlers.admin.routes import admin_routes
+from downrange.broker.handlers.admin.runtime_info import WaitingLine, WaitingLines
+from downrange.broker.hooks import BrokerHooks
+from downrange.broker.overload import TICK_S, Protection
 from downrange.broker.rates import SAMPLE_S, Rates
 from downrange.broker.registration import Registrar
 from downrange.broker.routes import TopicRoutes
@@ -25,7 +30,7 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.network import Network
-from downrange.remoting.server import RemotingServer
+from downrange.remoting.server import CONNECTIONS_MAX, RemotingServer
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
@@ -52,6 +57,7 @@ class Surroundings:
     chance: random.Random
     syncs: BlockingRunner
     process_id: int
+    connections_max: int = CONNECTIONS_MAX
 
 
 class Broker:
@@ -65,8 +71,10 @@ class Broker:
         *,
         on_failure: OnFailure,
         config_file: Path | None = None,
+        hooks: BrokerHooks | None = None,
     ) -> None:
         self._config_file = config_file
+        self._hooks = hooks or BrokerHooks()
         self._settings = settings
         self._store_files = store_files
         self._around = around
@@ -74,7 +82,11 @@ class Broker:
         self._client = RemotingClient(around.network)
         self._routes: dict[int, Handler] = {}
         self._server = RemotingServer(
-            around.network, self._supervisor, self._routes, on_close=self._on_close
+            around.network,
+            self._supervisor,
+            self._routes,
+            on_close=self._on_close,
+            connections_max=around.connections_max,
         )
         self.stats = BrokerStats()
         self._rates = Rates(self.stats, around.clock, settings.cluster_name)
@@ -96,7 +108,10 @@ class Broker:
         tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
         tables.load()
         self._tables = tables
-        self._keeper = keeper = StoreKeeper(store, self._supervisor, around.syncs)
+        protection = Protection(settings, asyncio.get_running_loop().time)
+        self._keeper = keeper = StoreKeeper(
+            store, self._supervisor, around.syncs, protection.waiting_sends.note
+        )
         self._registrar = registrar = self._build_registrar(tables, address)
         self._parts = parts = Assembler(
             settings,
@@ -113,11 +128,16 @@ class Broker:
             around.disk,
             around.chance,
             registrar.announced,
+            protection,
+            self._hooks,
             address=address,
             process_id=around.process_id,
         ).assemble()
         # The administration refuses what is not built; real handlers win over its refusals.
-        self._routes.update(self._admin_routes(store, tables, registrar, address))
+        admin = self._admin_routes(
+            store, tables, registrar, address, lambda: self._waiting(protection, parts)
+        )
+        self._routes.update(protection.admin.bound(admin))
         self._routes.update(parts.routes)
         self._server.shortcut = parts.shortcut
         tables.topics.on_change.append(self._on_topics_changed)
@@ -126,6 +146,7 @@ class Broker:
         keeper.start()
         parts.delayed.start()
         self._start_jobs(tables, parts)
+        self._supervisor.every("measure lag", TICK_S, protection.lag.tick)
         if settings.listen_port:
             await self._server.listen(settings.bind_address, port)
             await self._listen_fast(port - FAST_PORT_DISTANCE)
@@ -139,17 +160,20 @@ class Broker:
         if self._registrar is not None:
             await self._registrar.unregister()
         parts = self._parts
+        self._server.quiesce()
         if parts is not None:
             parts.pulls.stop()
+        if self._keeper is not None:
+            await self._keeper.drain()
         await self._server.stop()
         self._client.close()
+        if self._keeper is not None:
+            await self._keeper.stop()
         await self._supervisor.stop()
         if parts is not None:
             parts.delayed.stop()
             parts.transaction_check.stop()
             parts.half_messages.flush_ends()
-        if self._keeper is not None:
-            await self._keeper.stop()
         # Progress is saved only as far as the log is durable.
         if self._store is not None:
             self._store.flush_now()
@@ -192,7 +216,12 @@ class Broker:
         )
 
     def _admin_routes(
-        self, store: MessageStore, tables: BrokerTables, registrar: Registrar, address: str
+        self,
+        store: MessageStore,
+        tables: BrokerTables,
+        registrar: Registrar,
+        address: str,
+        waiting: Callable[[], WaitingLines],
     ) -> dict[int, Handler]:
         disk, clock = self._around.disk, self._around.clock
         config_path = store.settings.config_path
@@ -210,6 +239,17 @@ class Broker:
             clock,
             broker_name=self._settings.effective_name,
             broker_address=address,
+            waiting=waiting,
+        )
+
+    def _waiting(self, protection: Protection, parts: Assembly) -> WaitingLines:
+        """Who waits, for the table of the administration; parked pulls are idle, not waiting."""
+        settings, late_ms = self._settings, protection.lag.late_ms
+        sends = protection.waiting_sends
+        return WaitingLines(
+            sends=WaitingLine(sends.count, sends.capacity, late_ms),
+            pulls=WaitingLine(0, settings.waiting_pulls_max, late_ms),
+            ends=WaitingLine(parts.half_messages.waiting_ends, settings.waiting_ends_max),
         )
 
     def _start_jobs(self, tables: BrokerTables, parts: Assembly) -> None:

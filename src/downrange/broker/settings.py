@@ -81,6 +81,33 @@ class BrokerSettings:
     notifies_changes: bool = setting(
         "notifyConsumerIdsChangedEnable", True, about="tell consumers who joined or left"
     )
+    waiting_sends_max: int = setting(
+        "sendThreadPoolQueueCapacity", 10_000, least=1, about="sends that may wait for the disk"
+    )
+    waiting_pulls_max: int = setting(
+        "pullThreadPoolQueueCapacity", 100_000, least=1, about="pulls that may wait for messages"
+    )
+    waiting_replies_max: int = setting(
+        "replyThreadPoolQueueCapacity", 10_000, least=1, about="replies that may wait for clients"
+    )
+    waiting_ends_max: int = setting(
+        "endTransactionPoolQueueCapacity", 100_000, least=1, about="ends of transactions to write"
+    )
+    waiting_admin_max: int = setting(
+        "adminBrokerThreadPoolQueueCapacity", 10_000, least=1, about="admin calls that may wait"
+    )
+    waiting_assignments_max: int = setting(
+        "loadBalanceThreadPoolQueueCapacity", 100_000, least=1, about="assignments asked for"
+    )
+    fails_fast: bool = setting(
+        "brokerFastFailureEnable", True, about="refuse what has waited too long"
+    )
+    send_wait_ms_max: int = setting(
+        "waitTimeMillsInSendQueue", 200, least=1, about="a loop this late refuses sends"
+    )
+    pull_wait_ms_max: int = setting(
+        "waitTimeMillsInPullQueue", 5_000, least=1, about="a loop this late refuses pulls"
+    )
 
     @property
     def effective_name(self) -> str:

@@ -7,6 +7,7 @@ speed is asked as seldom as it can bear.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.service import Supervisor
@@ -19,12 +20,19 @@ _log = logging.getLogger(__name__)
 
 DISPATCH_COUNT_MAX = 2_000  # then other work gets its turn
 WAITERS_SWEEP_S = 0.1
+STOP_S_MAX = 30.0  # a disk that has not answered by then is not going to
 
 
 class StoreKeeper:
     """Owns the jobs around one open store, on the event loop that owns the store."""
 
-    def __init__(self, store: MessageStore, supervisor: Supervisor, syncs: BlockingRunner) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        supervisor: Supervisor,
+        syncs: BlockingRunner,
+        note_waiting: Callable[[int], None] = lambda _count: None,
+    ) -> None:
         self._store = store
         self._supervisor = supervisor
         self.is_sync = store.settings.flush.mode is FlushMode.SYNC
@@ -33,7 +41,10 @@ class StoreKeeper:
         self._is_deriving = False
         self._derived_until = -1
         self._syncs = syncs
+        self._note_waiting = note_waiting
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopping = False
+        self._is_idle = asyncio.Event()
 
     def start(self) -> None:
         """Begin the periodic jobs."""
@@ -56,15 +67,33 @@ class StoreKeeper:
         if not self.is_sync:
             return False
         self._store.wait_durable(end_offset, release)
+        self._note_waiting(self._store.waiting_count)
         return True
 
+    async def drain(self) -> None:
+        """Return when nobody waits for the disk any more; those who do are answered in time."""
+        while self._store.waiting_count and self.is_sync:
+            self._start_flush()
+            await self._next_end()
+
     async def stop(self) -> None:
-        """Let a running sync end; the store is then the caller's to close."""
-        while self._is_flushing or self._is_deriving:
-            future = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_later(0.001, future.set_result, None)
-            await future
+        """Let running syncs end and begin no more; the store is then the caller's to close.
+
+        To be called while tasks still run: a sync that is cut off would never be noted.
+        """
+        self._is_stopping = True
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                while self._is_flushing or self._is_deriving:
+                    await self._next_end()
+        except TimeoutError:
+            _log.error("the disk has not finished a sync for %.0f s", STOP_S_MAX)
         self._syncs.close()
+
+    async def _next_end(self) -> None:
+        """Wait until a sync has ended, or somebody was told that it takes too long."""
+        self._is_idle.clear()
+        await self._is_idle.wait()
 
     def _settle(self) -> None:
         self._is_due = False
@@ -74,7 +103,7 @@ class StoreKeeper:
             self.note_append()
 
     def _start_flush(self) -> None:
-        if self._is_flushing:
+        if self._is_flushing or self._is_stopping:
             return
         job = self._store.begin_flush()
         if job is not None:
@@ -85,6 +114,8 @@ class StoreKeeper:
         failure = await self._run_in_thread(job)
         self._is_flushing = False
         self._store.finish_flush(job, failure)
+        self._note_waiting(self._store.waiting_count)
+        self._is_idle.set()
         # What was appended meanwhile waits for this turn to end.
         self.note_append()
 
@@ -102,6 +133,8 @@ class StoreKeeper:
     def _flush_derived(self) -> None:
         if self._store.dispatched_offset == self._derived_until or self._is_deriving:
             return
+        if self._is_stopping:
+            return
         self._is_deriving = True
         self._supervisor.spawn("sync queues", self._run_derived_flush())
 
@@ -111,6 +144,7 @@ class StoreKeeper:
         self._is_deriving = False
         if self._store.finish_derived_flush(job, failure):
             self._derived_until = job.end_offset
+        self._is_idle.set()
 
     def _expire(self) -> None:
         try:
@@ -121,6 +155,8 @@ class StoreKeeper:
 
     def _expire_waiters(self) -> None:
         if self._store.expire_waiters():
+            self._note_waiting(self._store.waiting_count)
+            self._is_idle.set()
             _log.warning(
                 "the disk is slow: senders were told %s", PutStatus.FLUSH_DISK_TIMEOUT.name
             )

@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._opaques = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
+        self._may_read = True
         self.is_writable = True
         self.is_closed = False
         self.last_read_s = 0.0
@@ -111,12 +112,16 @@ class Connection(asyncio.Protocol):
         self._write(out)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """The peer reads too slowly: read no more of its requests until it has caught up."""
         self.is_writable = False
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.is_writable = True
+        if self._transport is not None and not self._transport.is_closing() and self._may_read:
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Tell everybody who waits."""
@@ -175,6 +180,12 @@ class Connection(asyncio.Protocol):
             out: list[bytes | memoryview] = []
             _add(answer, out)
             self._write(out)
+
+    def stop_reading(self) -> None:
+        """Serve what was read, and read no more: the connection is about to be closed."""
+        self._may_read = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def close(self) -> None:
         """Write what is there and close."""

@@ -34,6 +34,7 @@ class MemoryTransport(asyncio.Transport):
         self._unread: deque[bytes] = deque()
         self._unread_bytes = 0
         self._is_paused = False
+        self._is_reading = True
 
     def attach(self, protocol: asyncio.Protocol) -> None:
         """Give this end to a protocol."""
@@ -51,6 +52,17 @@ class MemoryTransport(asyncio.Transport):
             if self._protocol is not None:
                 self._protocol.pause_writing()
         self._loop.call_later(self._link.delay_s, self._deliver)
+
+    def pause_reading(self) -> None:
+        """Leave what the other end sends where it is."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Take what has come meanwhile."""
+        if not self._is_reading:
+            self._is_reading = True
+            if self.other is not None:
+                self.other.resume()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """How much may be unread before the writer is told to pause."""
@@ -83,12 +95,15 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        if self._link.is_stalled or self.other is None:
+        if self._link.is_stalled:
             return
-        while self._unread and self.other is not None:
+        while self._unread:
+            twin = self.other
+            if twin is None or not twin._is_reading:  # noqa: SLF001 - its twin
+                return
             data = self._unread.popleft()
             self._unread_bytes -= len(data)
-            receiver = self.other._protocol  # noqa: SLF001 - its twin
+            receiver = twin._protocol  # noqa: SLF001 - its twin
             if receiver is not None:
                 receiver.data_received(data)
         if self._is_paused:

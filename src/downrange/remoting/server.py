@@ -12,6 +12,7 @@ _log = logging.getLogger(__name__)
 
 IDLE_S_MAX = 120.0
 IDLE_SWEEP_S = 10.0
+CONNECTIONS_MAX = 65_535
 
 
 class RemotingServer:
@@ -28,12 +29,15 @@ class RemotingServer:
         *,
         on_close: Callable[[Connection], None] | None = None,
         idle_s_max: float = IDLE_S_MAX,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._network = network
         self._supervisor = supervisor
         self._handlers = handlers
         self._on_close = on_close
         self._idle_s_max = idle_s_max
+        self._connections_max = connections_max
+        self._turned_away = 0
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -52,11 +56,17 @@ class RemotingServer:
         self._listeners.append(listener)
         return listener.address
 
-    async def stop(self, timeout_s: float = 3.0) -> None:
-        """Close the doors, then the connections once what was written has gone out."""
+    def quiesce(self) -> None:
+        """Close the doors and take no more requests; answers still go out."""
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for connection in list(self._connections):
+            connection.stop_reading()
+
+    async def stop(self, timeout_s: float = 3.0) -> None:
+        """Close the doors, then the connections once what was written has gone out."""
+        self.quiesce()
         for connection in list(self._connections):
             connection.close()
         if self._connections:
@@ -72,10 +82,18 @@ class RemotingServer:
     def _new_connection(self) -> Connection:
         return Connection(
             self._handlers,
-            on_open=self._connections.add,
+            on_open=self._admit,
             on_close=self._forget,
             shortcut=self.shortcut,
         )
+
+    def _admit(self, connection: Connection) -> None:
+        if len(self._connections) >= self._connections_max:
+            # Each takes a file descriptor, and the log needs some too.
+            self._turned_away += 1
+            connection.abort()
+        else:
+            self._connections.add(connection)
 
     def _forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -85,6 +103,13 @@ class RemotingServer:
             self._on_close(connection)
 
     def _close_idle(self) -> None:
+        if self._turned_away:
+            _log.warning(
+                "%d connections turned away: %d are open and no more may be",
+                self._turned_away,
+                self._connections_max,
+            )
+            self._turned_away = 0
         oldest_s = asyncio.get_running_loop().time() - self._idle_s_max
         for connection in [c for c in self._connections if c.last_read_s < oldest_s]:
             _log.info("closing %s, silent for %.0f s", connection.address, self._idle_s_max)

@@ -96,7 +96,7 @@ class Appender:
         `found` is its tag code and its keys, if the caller has read the text already.
         """
         if self.refusal is not None:
-            raise self.refusal
+            raise self.refusal.with_traceback(None)  # else it would remember every sender
         magic, name = self._topics.get(topic) or self._admit_topic(topic)
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise _properties_too_long(properties)
@@ -146,7 +146,7 @@ class Appender:
     ) -> list[Appended]:
         """Put messages of (flag, body, properties) side by side, all of them or none."""
         if self.refusal is not None:
-            raise self.refusal
+            raise self.refusal.with_traceback(None)
         if not messages:
             raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
         _, name = self._topics.get(topic) or self._admit_topic(topic)

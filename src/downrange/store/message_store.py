@@ -195,6 +195,11 @@ class MessageStore:
             deadline_ms = self._clock.wall_ms() + self.settings.flush.sync_timeout_ms
             self._waiters.add(end_offset, deadline_ms, release)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many wait for something to become durable."""
+        return len(self._waiters)
+
     def expire_waiters(self) -> int:
         """Tell who has waited too long; returns how many."""
         return self._waiters.expire(self._clock.wall_ms())

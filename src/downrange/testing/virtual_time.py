@@ -24,6 +24,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Seconds since the loop was made."""
         return self._virtual_s
 
+    def stall(self, seconds: float) -> None:
+        """Let time go by while nothing is served, as if a callback took that long."""
+        self._virtual_s += seconds
+
     def _run_once(self) -> None:
         # asyncio offers no hook between "nothing is ready" and "wait for the next timer", so this
         # looks at its two queues, which have had these names since the module exists.

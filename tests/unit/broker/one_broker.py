@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from downrange.broker.hooks import BrokerHooks
 from downrange.broker.server import Broker, Surroundings
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.protocol.command import Command
@@ -16,7 +18,7 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection
 from downrange.remoting.memory import MemoryNetwork
-from downrange.runtime.blocking import InLine
+from downrange.runtime.blocking import BlockingRunner, InLine
 from downrange.runtime.disk import Disk
 from downrange.testing.virtual_time import VirtualClock
 
@@ -37,6 +39,9 @@ class OneBroker:
         settings: BrokerSettings | None = None,
         store_files: StoreFileSettings | None = None,
         disk: Disk | None = None,
+        *,
+        syncs: BlockingRunner | None = None,
+        hooks: BrokerHooks | None = None,
     ) -> None:
         self.network = MemoryNetwork()
         self.broker = Broker(
@@ -47,10 +52,11 @@ class OneBroker:
                 clock=VirtualClock(),
                 disk=disk or Disk(),
                 chance=random.Random(1),
-                syncs=InLine(),
+                syncs=syncs or InLine(),
                 process_id=7,
             ),
             on_failure=fail,
+            hooks=hooks,
         )
         self.client = RemotingClient(self.network)
 
@@ -134,6 +140,20 @@ def small_files(root: Path, **changes: object) -> StoreFileSettings:
 def records(answer: Command) -> list[Record]:
     """The messages of a pull's answer."""
     return list(decode_records(answer.body or b""))
+
+
+class SlowSyncs:
+    """A disk that takes its time for every sync."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def run(self, work: Callable[[], None]) -> None:
+        await pass_time(self.seconds)
+        work()
+
+    def close(self) -> None:
+        pass
 
 
 async def pass_time(seconds: float) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from unit.broker.one_broker import OneBroker, pass_time, records
+from unit.broker.one_broker import OneBroker, SlowSyncs, pass_time, records, small_files
 
 from downrange.protocol.bodies.heartbeat import (
     ConsumerGroup,
@@ -21,6 +21,7 @@ from downrange.protocol.properties import decode_properties
 from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection
+from downrange.store.settings import FlushMode
 from downrange.testing.virtual_time import run
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -193,5 +194,45 @@ def test_a_stopping_broker_answers_the_pulls_that_wait(tmp_path: Path) -> None:
         await pass_time(1)
         await broker.broker.stop()
         assert (await waiting).code == 19
+
+    run(main())
+
+
+def test_a_stopping_broker_answers_the_sends_that_wait_for_the_disk(tmp_path: Path) -> None:
+    async def main() -> None:
+        files = small_files(tmp_path, flush_mode=FlushMode.SYNC)
+        syncs = SlowSyncs(0.0)
+        broker = OneBroker(tmp_path, store_files=files, syncs=syncs)
+        await broker.broker.start()
+        await broker.send("orders")
+        syncs.seconds = 2.0
+        # A sync is under way for the first one when the second one comes.
+        first = asyncio.ensure_future(broker.send("orders", b"first"))
+        await pass_time(1)
+        second = asyncio.ensure_future(broker.send("orders", b"second"))
+        await pass_time(0.1)
+        await broker.broker.stop()
+        assert [(await sent).code for sent in (first, second)] == [0, 0]
+
+    async def restarted() -> None:
+        async with OneBroker(tmp_path) as broker:
+            bodies = [record.body for record in records(await broker.pull("orders"))]
+            assert bodies == [b"body", b"first", b"second"]
+
+    run(main())
+    run(restarted())
+
+
+def test_a_broker_stops_while_the_disk_is_busy(tmp_path: Path) -> None:
+    async def main() -> None:
+        syncs = SlowSyncs(3.0)
+        broker = OneBroker(tmp_path, syncs=syncs)
+        await broker.broker.start()
+        await broker.send("orders", b"x" * 100_000)
+        await pass_time(1)  # the log is being synced
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        await broker.broker.stop()
+        assert loop.time() - started_s < 10
 
     run(main())

@@ -59,6 +59,12 @@ def fail(name: str, error: BaseException) -> None:
     raise AssertionError(name) from error
 
 
+async def pass_time(seconds: float) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(seconds, future.set_result, None)
+    await future
+
+
 async def start(network: MemoryNetwork) -> RemotingServer:
     server = RemotingServer(network, Supervisor(fail), HANDLERS)
     await server.listen("127.0.0.1", PORT)
@@ -206,5 +212,50 @@ def test_stop_closes_the_doors_and_the_connections() -> None:
         with pytest.raises((ConnectionLostError, RequestTimeoutError)):
             await connection.call(ECHO, timeout_s=1)
         assert connection.is_closed
+
+    run(main())
+
+
+def test_more_connections_than_may_be_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = RemotingServer(network, Supervisor(fail), HANDLERS, connections_max=2)
+        await server.listen("127.0.0.1", PORT)
+        first, second, third = [await RemotingClient(network).connect(ADDRESS) for _ in range(3)]
+        assert (await first.call(ECHO, timeout_s=1)).code == 0
+        assert (await second.call(ECHO, timeout_s=1)).code == 0
+        assert third.is_closed
+        await pass_time(11)
+        first.close()
+        await pass_time(0)
+        assert (await RemotingClient(network).call(ADDRESS, ECHO, timeout_s=1)).code == 0
+
+    run(main())
+    assert "1 connections turned away: 2 are open and no more may be" in caplog.text
+
+
+def test_requests_of_a_peer_that_does_not_read_wait_until_it_does() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        served_codes: list[int] = []
+
+        def count(request: Command, _: Connection) -> Answer:
+            served_codes.append(request.code)
+            return response(request, 0)
+
+        server = RemotingServer(network, Supervisor(fail), {ECHO: count})
+        await server.listen("127.0.0.1", PORT)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        (served,) = server.connections
+        connection.stop_reading()
+        for _ in range(20):
+            served.send_one_way(ECHO, body=bytes(1_000_000))
+        assert not served.is_writable
+        call = asyncio.ensure_future(connection.call(ECHO, timeout_s=60))
+        await pass_time(1)
+        assert served_codes == []
+        network.links[0][2].resume_reading()
+        assert (await call).code == 0
+        assert served.is_writable
 
     run(main())

@@ -8,6 +8,7 @@ fewer steps. Whatever is not plain, and whatever the store refuses, is left to `
 from collections.abc import Mapping
 from typing import Protocol
 
+from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
@@ -65,6 +66,7 @@ class PlainSendHandler:
         times: PutTimes,
         reply: SendReply,
         clock: Clock,
+        gate: Gate,
         *,
         additions: bytes,
     ) -> None:
@@ -80,6 +82,7 @@ class PlainSendHandler:
         self._times = times
         self._reply = reply
         self._clock = clock
+        self._gate = gate
         self._additions = additions
         # But for its unique id a producer's messages mostly have the same text.
         self._rests: dict[bytes, Found] = {}
@@ -88,7 +91,7 @@ class PlainSendHandler:
         """The answer, empty if it comes later; None if the frame is not for here."""
         send = self._read(frame.encoding, frame.header)
         body = frame.body
-        if send is None or body is None:
+        if send is None or body is None or self._gate.is_closed:
             return None
         opaque, topic, queue_id, sys_flag, born_timestamp, flag, reconsume_times, text = send
         config = self._topic(topic)

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from downrange.broker.long_polling import LongPolling, ParkedPull, PullFilter
+from downrange.broker.hooks import Delivery
+from downrange.broker.long_polling import PARKED_MAX, LongPolling, ParkedPull, PullFilter
+from downrange.broker.overload import Gate
 from downrange.broker.rates import PullCounts
 from downrange.broker.stats import BrokerStats
 from downrange.broker.subscriptions import SubscriptionFilters
@@ -107,8 +109,11 @@ class PullHandler:
         counts: PullCounts,
         now_s: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
+        gate: Gate,
         *,
         broker_address: str,
+        before_consume: Callable[[Delivery], None] | None = None,
+        waiting_max: int = PARKED_MAX,
         is_readable: bool = True,
         long_polling_enabled: bool = True,
         short_polling_ms: int = 1_000,
@@ -123,11 +128,13 @@ class PullHandler:
         self._stats = stats
         self._counts = counts
         self._now_s = now_s
+        self._gate = gate
+        self._before_consume = before_consume
         self._broker_address = broker_address
         self._is_readable = is_readable
         self._long_polling_enabled = long_polling_enabled
         self._short_polling_ms = short_polling_ms
-        self.long_polling = LongPolling(self._resume, call_soon)
+        self.long_polling = LongPolling(self._resume, call_soon, waiting_max)
         store.add_listener(self.long_polling.on_arrival, self.long_polling.topics)
 
     def routes(self) -> dict[int, Handler]:
@@ -139,6 +146,8 @@ class PullHandler:
 
     def pull(self, request: Command, connection: Connection) -> Answer:
         """A pull as it comes from the consumer."""
+        if self._gate.is_closed:
+            raise self._gate.refusal()
         return self._pull(request, connection, may_park=True)
 
     def sweep(self) -> None:
@@ -177,13 +186,21 @@ class PullHandler:
             if header.sys_flag & COMMIT_FLAG and reset_offset is None:
                 self._offsets.commit(group, topic, queue_id, header.commit_offset)
         code = _code(result.status, header.queue_offset)
-        if (
-            code == ResponseCode.PULL_NOT_FOUND
-            and may_park
-            and header.sys_flag & SUSPEND_FLAG
-            and self._park(request, connection, header, message_filter)
-        ):
+        if code == ResponseCode.PULL_NOT_FOUND and may_park and header.sys_flag & SUSPEND_FLAG:
+            self._park(request, connection, header, message_filter)
             return None
+        if self._before_consume is not None:
+            self._before_consume(
+                Delivery(
+                    consumer_group=group,
+                    topic=topic,
+                    queue_id=queue_id,
+                    consumer_address=connection.address,
+                    code=code,
+                    message_count=result.message_count,
+                    size_bytes=result.size,
+                )
+            )
         if not result.message_count:
             self._counts.missed += 1
         else:
@@ -214,14 +231,14 @@ class PullHandler:
 
     def _park(
         self, request: Command, connection: Connection, header: PullRequest, wanted: PullFilter
-    ) -> bool:
+    ) -> None:
         wait_ms = header.suspend_timeout_millis
         if not self._long_polling_enabled:
             wait_ms = self._short_polling_ms
         parked = ParkedPull(
             request, connection, header.queue_offset, self._now_s() + wait_ms / 1000, wanted
         )
-        return self.long_polling.park(header.topic, header.queue_id, parked)
+        self.long_polling.park(header.topic, header.queue_id, parked)
 
     def _resume(self, parked: ParkedPull) -> None:
         if parked.connection.is_closed:

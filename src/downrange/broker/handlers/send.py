@@ -6,6 +6,7 @@ from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
 from downrange.broker.message_writer import MessageWriter
+from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
@@ -105,6 +106,7 @@ class SendHandler:
         clock: Clock,
         chance: random.Random,
         announced: Announced,
+        gate: Gate,
         *,
         cluster_name: str,
         region: str,
@@ -126,6 +128,7 @@ class SendHandler:
         self._clock = clock
         self._chance = chance
         self._announced = announced
+        self._gate = gate
         # What the real broker adds to the text of every single message.
         self.additions = (
             f"MSG_REGION\x01{region}\x02TRACE_ON\x01{str(traces).lower()}\x02"
@@ -150,6 +153,8 @@ class SendHandler:
         self, request: Command, connection: Connection
     ) -> Answer | Coroutine[None, None, Answer]:
         """One message or a batch."""
+        if self._gate.is_closed:
+            raise self._gate.refusal()
         header = decode_send(request.code, request.ext_fields)
         config = self._topics.get(header.topic)
         if config is None or self.admitted.get(header.topic) is not config:

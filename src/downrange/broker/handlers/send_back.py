@@ -2,8 +2,10 @@
 
 import logging
 import random
+from collections.abc import Callable
 from typing import Protocol
 
+from downrange.broker.hooks import SendBack
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import dlq_topic, retry_topic
@@ -66,6 +68,7 @@ class SendBackHandler:
         *,
         broker_address: str,
         is_writable: bool = True,
+        after_send_back: Callable[[SendBack], None] | None = None,
     ) -> None:
         self._lookup = lookup
         self._topics = topics
@@ -75,6 +78,7 @@ class SendBackHandler:
         self._chance = chance
         self._broker_address = broker_address
         self._is_writable = is_writable
+        self._after_send_back = after_send_back
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -108,11 +112,21 @@ class SendBackHandler:
             times_max = header.max_reconsume_times
         queue_id = self._chance.randrange(config.retry_queue_nums)
         level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-        if record.reconsume_times >= times_max or level < 0:
+        is_dead = record.reconsume_times >= times_max or level < 0
+        if is_dead:
             topic, queue_id, level = dlq_topic(header.group), 0, 0
             self._create(topic, DLQ_QUEUE_NUMS, 0)
             _log.info("dead letter: group=%s offset=%d", header.group, header.offset)
         self._put(topic, queue_id, level, record, header.group)
+        if self._after_send_back is not None:
+            self._after_send_back(
+                SendBack(
+                    consumer_group=header.group,
+                    topic=header.origin_topic,
+                    message_id=header.origin_msg_id,
+                    is_dead_letter=is_dead,
+                )
+            )
         return response(request, ResponseCode.SUCCESS)
 
     def _create(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig:

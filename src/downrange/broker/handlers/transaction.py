@@ -4,6 +4,7 @@ import logging
 from typing import Protocol
 
 from downrange.broker.half_messages import whole_number
+from downrange.broker.overload import overloaded
 from downrange.protocol.command import Command, response
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import Header, decode_header
@@ -37,6 +38,11 @@ class ResumeCheckRequest(Header, frozen=True, kw_only=True):
 class HalfMessages(Protocol):
     """What ending needs of the half messages."""
 
+    @property
+    def waiting_ends(self) -> int:
+        """How many ends are not in the log yet."""
+        ...
+
     def find(self, physical_offset: int, *, is_given_up: bool = False) -> Record | None:
         """The half message that stands here, or the one that was given up."""
         ...
@@ -67,10 +73,12 @@ class TransactionHandler:
         clock: Clock,
         *,
         timeout_ms: int = 6_000,
+        waiting_ends_max: int = 100_000,
     ) -> None:
         self._half_messages = half_messages
         self._clock = clock
         self._timeout_ms = timeout_ms
+        self._waiting_ends_max = waiting_ends_max
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -128,6 +136,12 @@ class TransactionHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if self._half_messages.has_ended(record.queue_offset):
             return  # the same verdict again, or one too late: consumers get a message once
+        waiting = self._half_messages.waiting_ends
+        if waiting >= self._waiting_ends_max:
+            raise overloaded(
+                f"{waiting} ends of transactions wait for the log, "
+                f"endTransactionPoolQueueCapacity is {self._waiting_ends_max}"
+            )
         if header.commit_or_rollback == TRANSACTION_COMMIT:
             self._half_messages.commit(record)
         else:

@@ -12,7 +12,7 @@ from downrange.broker.handlers.admin.offsets import GroupOffsetsHandler
 from downrange.broker.handlers.admin.progress import ProgressHandler
 from downrange.broker.handlers.admin.queues import QueuesHandler
 from downrange.broker.handlers.admin.resets import ResetsHandler
-from downrange.broker.handlers.admin.runtime_info import RuntimeInfoHandler
+from downrange.broker.handlers.admin.runtime_info import RuntimeInfoHandler, WaitingLines
 from downrange.broker.handlers.admin.topic_views import TopicViewsHandler
 from downrange.broker.handlers.admin.topics import TopicsHandler
 from downrange.broker.rates import Rates
@@ -39,6 +39,7 @@ def admin_routes(
     broker_name: str,
     broker_address: str,
     server_side_reset: bool = True,
+    waiting: Callable[[], WaitingLines] = WaitingLines,
 ) -> dict[int, Handler]:
     """What the administration serves and what it refuses; other handlers win over refusals."""
     views = TopicViewsHandler(
@@ -58,6 +59,7 @@ def admin_routes(
         delay_offsets,
         disk,
         clock,
+        waiting,
         accepts_from_ms=settings.broker.accepts_from_ms,
     )
     return {

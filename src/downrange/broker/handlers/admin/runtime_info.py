@@ -1,11 +1,14 @@
 """GET_BROKER_RUNTIME_INFO: one table of what a broker is doing, under RocketMQ's keys.
 
 Keys about parts that this broker does not have are there too, because tools read them: nothing
-queues for threads, nothing waits in a timer wheel, and there is no pool of buffers.
+waits in a timer wheel, and there is no pool of buffers. Nothing queues for threads either; where
+RocketMQ shows such a queue, stand the sends that wait for the disk and the ends of transactions
+that wait for the log, and as the age of the first one, how late the event loop is.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from downrange.broker.rates import Rates
@@ -27,7 +30,6 @@ from downrange.store.message_store import MessageStore
 from downrange.store.offset_tables import DelayOffsets
 
 _UNITS = "KMGTPE"
-_POOLS = ("send", "pull", "litePull", "query", "ack")
 _NO_TIMER = {
     "timerReadBehind": "0",
     "timerOffsetBehind": "0",
@@ -35,6 +37,24 @@ _NO_TIMER = {
     "timerEnqueueTps": "0.0",
     "timerDequeueTps": "0.0",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLine:
+    """Requests that wait: how many, how many may, and for how long the first one has."""
+
+    count: int = 0
+    capacity: int = 0
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLines:
+    """All that wait at the moment."""
+
+    sends: WaitingLine = WaitingLine()
+    pulls: WaitingLine = WaitingLine()
+    ends: WaitingLine = WaitingLine()
 
 
 class RuntimeInfoHandler:
@@ -48,6 +68,7 @@ class RuntimeInfoHandler:
         delay_offsets: Callable[[], DelayOffsets],
         disk: Disk,
         clock: Clock,
+        waiting: Callable[[], WaitingLines],
         *,
         accepts_from_ms: int = 0,
     ) -> None:
@@ -57,6 +78,7 @@ class RuntimeInfoHandler:
         self._delay_offsets = delay_offsets
         self._disk = disk
         self._clock = clock
+        self._waiting = waiting
         self._accepts_from_ms = accepts_from_ms
         self._boot_ms = clock.wall_ms()
         self._boot_s = clock.monotonic_s()
@@ -82,7 +104,7 @@ class RuntimeInfoHandler:
             **self._log(),
             **self._disks(),
             **self._delays(),
-            **_no_threads(),
+            **_lines(self._waiting()),
             **_NO_TIMER,
         }
 
@@ -172,11 +194,20 @@ def _duration(seconds: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
-def _no_threads() -> dict[str, str]:
-    """Requests are answered as they are read: no queue, no wait, no capacity."""
-    table = {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "0"}
-    for pool in _POOLS:
-        table[f"{pool}ThreadPoolQueueSize"] = "0"
-        table[f"{pool}ThreadPoolQueueCapacity"] = "0"
-        table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+def _lines(waiting: WaitingLines) -> dict[str, str]:
+    none = WaitingLine()
+    table = {
+        "EndTransactionQueueSize": str(waiting.ends.count),
+        "EndTransactionThreadPoolQueueCapacity": str(waiting.ends.capacity),
+    }
+    for pool, line in (
+        ("send", waiting.sends),
+        ("pull", waiting.pulls),
+        ("litePull", waiting.pulls),
+        ("query", none),
+        ("ack", none),
+    ):
+        table[f"{pool}ThreadPoolQueueSize"] = str(line.count)
+        table[f"{pool}ThreadPoolQueueCapacity"] = str(line.capacity)
+        table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(line.wait_ms)
     return table
