@@ -67,9 +67,14 @@ def _write_members(members: dict[object, object], line: bytes, parts: list[bytes
         if type(member) is int and type(key) is int:  # offsets by queue, most of the largest file
             parts += (inner, b"%d:%d" % (key, member), b",")
         elif member is not None:
-            if not isinstance(key, str | int):
+            parts.append(inner)
+            if isinstance(key, msgspec.Struct):  # a queue, in a consumer's file of offsets
+                _write(key, inner, parts)
+            elif isinstance(key, str | int):
+                parts.append(_encode_scalar(key))
+            else:
                 raise LocalProtocolError(f"no JSON key can be made of {key!r}")
-            parts += (inner, _encode_scalar(key), b":")
+            parts.append(b":")
             _write(member, inner, parts)
             parts.append(b",")
     parts[-1] = b"{}" if parts[-1] == b"{" else line + b"}"
