@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from downrange.client.message import ReceivedMessage
+from downrange.client.wakeup import Wakeup
 from downrange.protocol.bodies.consumer import PulledQueue
 from downrange.runtime.clock import Clock
 
@@ -21,8 +22,9 @@ _MIB: Final = 1024 * 1024
 class ProcessQueue:
     """One queue's messages in this client; lives from one assignment of the queue to its loss.
 
-    Owned by the consumer's event loop. A dropped queue belongs to somebody else by now: nothing of
-    it is consumed any more and no offset of it is committed.
+    Owned by the consumer's event loop. From a dropped queue nothing more is given to the listener;
+    what the listener has already may still be committed until the queue is released, which is when
+    somebody else may have it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -36,6 +38,9 @@ class ProcessQueue:
         self._bytes = 0
         self._offset_end = 0  # behind the highest offset ever put
         self.is_dropped = False
+        self.is_released = False
+        self.calls = 0  # of listeners, running now
+        self.call_ended = Wakeup()  # once it is dropped
         self.is_locked = False
         self.is_consuming = False  # in order: somebody takes messages, or will
         self.unlock_tries = 0
@@ -133,6 +138,26 @@ class ProcessQueue:
             return None
         late = self._clock.monotonic_s() - started_s > timeout_s
         return self._messages[first] if late else None
+
+    def begin_call(self) -> None:
+        """A listener gets messages of this queue."""
+        self.calls += 1
+
+    def end_call(self) -> None:
+        """It has returned."""
+        self.calls -= 1
+        if self.is_dropped:
+            self.call_ended.wake()
+
+    async def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no listener has messages of this dropped queue; whether it is so."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while self.calls:
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return False
+            await self.call_ended.wait(left_s)
+        return True
 
     # --- in order --------------------------------------------------------------------------
 

@@ -23,9 +23,13 @@ class Supervisor:
 
     def spawn(self, name: str, coroutine: Coroutine[None, None, None]) -> None:
         """Run a coroutine as a task; an error in it is the owner's failure."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_done)
+        _ = self._own(name, coroutine)
+
+    def spawn_until(
+        self, name: str, coroutine: Coroutine[None, None, None]
+    ) -> Callable[[], object]:
+        """The same; what is returned cancels the task."""
+        return self._own(name, coroutine).cancel
 
     def every(self, name: str, interval_s: float, job: Callable[[], None]) -> None:
         """Call `job` again and again, the first time after one interval."""
@@ -72,6 +76,12 @@ class Supervisor:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
+
+    def _own(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -1,0 +1,103 @@
+"""What a push consumer is doing, as operators ask for it (GET_CONSUMER_RUNNING_INFO)."""
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from downrange.client.consume_stats import ConsumeStats
+from downrange.client.consumer_settings import PushConsumerSettings
+from downrange.client.offset_store import OffsetStore
+from downrange.client.process_queue import ProcessQueue
+from downrange.model.topics import MessageQueue
+from downrange.protocol.bodies.consumer import RunningInfo
+from downrange.protocol.bodies.heartbeat import Subscription
+from downrange.protocol.versions import CURRENT_VERSION, version_name
+
+NO_OFFSET: Final = -1
+
+
+def running_info(
+    *,
+    group: str,
+    settings: PushConsumerSettings,
+    is_in_order: bool,
+    threads: int,
+    started_ms: int,
+    name_servers: Iterable[str],
+    subscriptions: Iterable[Subscription],
+    queues: Mapping[MessageQueue, ProcessQueue],
+    offsets: OffsetStore,
+    stats: ConsumeStats,
+    user_info: Mapping[str, str],
+) -> RunningInfo:
+    """The figures of now, under Java's names."""
+    wanted = tuple(sorted(subscriptions, key=lambda one: one.topic))
+    committed = {queue: offsets.in_memory(queue) for queue in queues}
+    return RunningInfo(
+        properties={
+            **_settings_by_java_names(group, settings),
+            "PROP_CONSUMEORDERLY": _java_bool(is_in_order),
+            "PROP_THREADPOOL_CORE_SIZE": str(threads),
+            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+            "PROP_NAMESERVER_ADDR": "".join(f"{server};" for server in name_servers),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),
+        },
+        subscription_set=wanted,
+        mq_table={
+            queue: held.describe(NO_OFFSET if (offset := committed[queue]) is None else offset)
+            for queue, held in queues.items()
+        },
+        status_table={one.topic: stats.rates(one.topic) for one in wanted},
+        user_consumer_info=dict(user_info),
+    )
+
+
+def stacks() -> str:
+    """Where every thread and every task is: Python's answer to jstack."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - there is no other way
+        lines = "".join(traceback.format_stack(frame))
+        parts.append(f"thread {names.get(ident, ident)}\n{lines}")
+    for task in asyncio.all_tasks():
+        lines = "".join(
+            "".join(traceback.format_stack(frame, limit=1)) for frame in task.get_stack()
+        )
+        parts.append(f"task {task.get_name()}\n{lines}")
+    return "\n".join(parts)
+
+
+def _settings_by_java_names(group: str, settings: PushConsumerSettings) -> dict[str, str]:
+    no_limit = -1
+    values: dict[str, object] = {
+        "consumerGroup": group,
+        "messageModel": settings.message_model.value,
+        "consumeFromWhere": settings.consume_from_where.value,
+        "consumeThreadMin": settings.consume_threads_min,
+        "consumeThreadMax": settings.consume_threads_max,
+        "consumeConcurrentlyMaxSpan": settings.span_max,
+        "pullThresholdForQueue": settings.pull_threshold_for_queue,
+        "pullThresholdSizeForQueue": settings.pull_threshold_mib_for_queue,
+        "pullThresholdForTopic": settings.pull_threshold_for_topic or no_limit,
+        "pullThresholdSizeForTopic": settings.pull_threshold_mib_for_topic or no_limit,
+        "pullInterval": settings.pull_interval_ms,
+        "pullBatchSize": settings.pull_batch_size,
+        "pullBatchSizeInBytes": settings.pull_batch_bytes,
+        "consumeMessageBatchMaxSize": settings.consume_batch_size,
+        "postSubscriptionWhenPull": _java_bool(settings.post_subscription_when_pull),
+        "unitMode": _java_bool(settings.unit_mode),
+        "maxReconsumeTimes": (
+            no_limit if settings.max_reconsume_times is None else settings.max_reconsume_times
+        ),
+        "suspendCurrentQueueTimeMillis": settings.suspend_current_queue_ms,
+        "consumeTimeout": int(settings.consume_timeout_min),
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+def _java_bool(value: bool) -> str:
+    return "true" if value else "false"
