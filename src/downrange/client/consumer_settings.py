@@ -5,10 +5,12 @@ from enum import StrEnum
 from typing import Final
 
 from downrange.client.allocation import AllocationStrategy, Averagely
-from downrange.client.errors import RocketMQError
+from downrange.client.errors import InvalidMessageError, RocketMQError
 from downrange.client.flow_control import FlowLimits
 from downrange.client.start_offset import ConsumeFromWhere
+from downrange.model.names import InvalidNameError, check_group
 
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 START_BACK_MS: Final = 30 * 60 * 1000  # CONSUME_FROM_TIMESTAMP begins half an hour ago
 DEFAULT_RECONSUME_TIMES: Final = 16
 RECONSUME_FOR_EVER: Final = (1 << 31) - 1
@@ -187,3 +189,16 @@ _LITE_BOUNDS: Final = (
     ("span_max", 1, 65535),
     ("error_delay_ms", 1, 600_000),
 )
+
+
+def checked_consumer_group(group: str) -> str:
+    """The group itself if consumers may have it."""
+    try:
+        check_group(group)
+    except InvalidNameError as error:
+        raise InvalidMessageError(f"consumer {error}", code=None) from None
+    if group == DEFAULT_CONSUMER_GROUP:
+        raise InvalidMessageError(
+            f"consumer group {group!r} is nobody's; give yours a name of its own", code=None
+        )
+    return group

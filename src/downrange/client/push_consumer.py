@@ -11,10 +11,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Self
 
+import msgspec
+
 from downrange.client.consume_stats import SAMPLE_S
 from downrange.client.consumer_service import ConsumerService
-from downrange.client.consumer_settings import PushConsumerSettings
-from downrange.client.errors import ClientStateError, InvalidMessageError, RocketMQError
+from downrange.client.consumer_settings import PushConsumerSettings, checked_consumer_group
+from downrange.client.errors import ClientStateError, RocketMQError
 from downrange.client.hooks import ConsumeHook, FilterHook
 from downrange.client.listeners import (
     Listener,
@@ -26,7 +28,13 @@ from downrange.client.listeners import (
 )
 from downrange.client.message import ReceivedMessage
 from downrange.client.namespace import with_namespace
-from downrange.client.push_parts import OffsetFiles, PushPlan, PushRun, build_push
+from downrange.client.push_parts import (
+    OffsetFiles,
+    PushPlan,
+    PushRun,
+    build_push,
+    check_expressions,
+)
 from downrange.client.rebalance import QueuesChanged
 from downrange.client.running_info import running_info
 from downrange.client.send_back import RetrySender
@@ -35,8 +43,8 @@ from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings
 from downrange.client.start_offset import StartOffset
 from downrange.client.subscription import subscribe, subscribe_tags
-from downrange.filtering.tags import EVERYTHING, SQL92_TYPE, is_tag_type
-from downrange.model.names import InvalidNameError, check_group, retry_topic
+from downrange.filtering.tags import EVERYTHING, SQL92_TYPE
+from downrange.model.names import retry_topic
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.consumer import ConsumeDirectlyResult, RunningInfo
 from downrange.protocol.bodies.heartbeat import ConsumerGroup, Subscription
@@ -47,7 +55,6 @@ from downrange.runtime.service import Supervisor
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 RESET_DRAIN_S: Final = 10.0  # how long the listener may end what it has when offsets are set anew
 
 
@@ -71,7 +78,7 @@ class PushConsumer:
         retry_sender: RetrySender | None = None,
     ) -> None:
         self.settings = settings or PushConsumerSettings()
-        self.group = with_namespace(_checked_group(group), client.namespace)
+        self.group = with_namespace(checked_consumer_group(group), client.namespace)
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks: list[ConsumeHook] = []
         self.filter_hooks: list[FilterHook] = []
@@ -125,9 +132,9 @@ class PushConsumer:
             raise ClientStateError(
                 f"consumer {self.group} has no listener; call listen or listen_in_order first"
             )
-        self._add_retry_topic()
         settings = self.settings
         session = self._sessions.acquire(self._client, keep_instance_name=settings.is_broadcasting)
+        self._complete_subscriptions(session.clock.wall_ms())
         supervisor = Supervisor(_only_logged)
         if self._threads is None:
             self._threads = (
@@ -156,7 +163,7 @@ class PushConsumer:
             ConsumerService(session).serve()
             await session.start()
             await session.refresh_routes()
-            await self._check_expressions(run)
+            await check_expressions(session, self.group, self._subscriptions.values())
             await session.heartbeat_to_all()
         except BaseException:
             await self._leave(run)
@@ -301,7 +308,7 @@ class PushConsumer:
     def _version_ms(self) -> int:
         if self._run is not None:
             return self._run.session.clock.wall_ms()
-        return 0  # before the start nobody has seen another one
+        return 0  # the start gives it one
 
     def _subscribe(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.topic] = subscription
@@ -320,22 +327,14 @@ class PushConsumer:
             _log.warning("brokers not told what group %s wants now: %s", self.group, error)
         run.rebalance.soon()
 
-    def _add_retry_topic(self) -> None:
+    def _complete_subscriptions(self, now_ms: int) -> None:
+        """Give all a version, of which brokers keep the newest, and add the retry topic."""
+        table = self._subscriptions
+        for topic, subscription in table.items():
+            table[topic] = msgspec.structs.replace(subscription, sub_version=now_ms)
         if not self.settings.is_broadcasting:
             topic = retry_topic(self.group)
-            self._subscriptions[topic] = subscribe_tags(topic, version_ms=self._version_ms())
-
-    async def _check_expressions(self, run: PushRun) -> None:
-        """Have a broker compile what is not plain tags; better now than at every pull."""
-        for subscription in self._subscriptions.values():
-            if is_tag_type(subscription.expression_type):
-                continue
-            session = run.session
-            address = session.routes.any_address(subscription.topic, session.chance)
-            if address is not None:
-                await session.calls.check_client(
-                    address, session.client_id, self.group, subscription
-                )
+            table[topic] = subscribe_tags(topic, version_ms=now_ms)
 
     def _on_queues_changed(
         self, topic: str, queues: Collection[MessageQueue], mine: Collection[MessageQueue]
@@ -378,18 +377,6 @@ class PushConsumer:
                 f"consumer {self.group} is {self.state.value}; this is possible only before its "
                 f"start, which happens once"
             )
-
-
-def _checked_group(group: str) -> str:
-    try:
-        check_group(group)
-    except InvalidNameError as error:
-        raise InvalidMessageError(f"consumer {error}", code=None) from None
-    if group == DEFAULT_CONSUMER_GROUP:
-        raise InvalidMessageError(
-            f"consumer group {group!r} is nobody's; give yours a name of its own", code=None
-        )
-    return group
 
 
 def _only_logged(name: str, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """Builds the parts of a push consumer that has found its session; each gets only what it needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from downrange.client.concurrent_consumption import ConcurrentConsumption
@@ -38,6 +38,7 @@ from downrange.client.rebalance import Rebalance
 from downrange.client.send_back import RetrySender, SendBack
 from downrange.client.session import Session
 from downrange.client.starting_point import StartingPoint
+from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.runtime.blocking import BlockingRunner
@@ -264,6 +265,16 @@ def _consumption(
         send_back=send_back,
         supervisor=supervisor,
     )
+
+
+async def check_expressions(
+    session: Session, group: str, subscriptions: Iterable[Subscription]
+) -> None:
+    """Have a broker compile what is not plain tags; better once now than at every pull."""
+    for subscription in subscriptions:
+        address = session.routes.any_address(subscription.topic, session.chance)
+        if address is not None and not is_tag_type(subscription.expression_type):
+            await session.calls.check_client(address, session.client_id, group, subscription)
 
 
 def _reconsume_times(settings: PushConsumerSettings, *, is_in_order: bool) -> int:

@@ -1,8 +1,8 @@
 """Where a consumer begins in a queue that it was just given, and why there.
 
-The offset that the group has committed wins always. Without one, `ConsumeFromWhere` decides; a
-retry topic begins at its first message, so that nothing that was given back is skipped, except by
-time, where Java begins at its end.
+What the broker names for the group wins always. Without that `ConsumeFromWhere` decides; a retry
+topic begins at its first message, so that nothing that was given back is skipped, except by time,
+where Java begins at its end.
 """
 
 from dataclasses import dataclass
@@ -51,6 +51,10 @@ def choose_start(
     timestamp_ms: int,
 ) -> StartOffset | Ask:
     """The offset to begin at, or what to ask for it."""
+    if committed == 0:
+        # A broker says 0 for a group it does not know while the queue has its first messages in
+        # memory: most likely the group was there when the topic was made.
+        return StartOffset(0, "the group has consumed nothing here, and the queue is young")
     if committed is not None:
         return StartOffset(committed, "the group has come this far")
     is_retry = is_retry_topic(queue.topic)

@@ -23,6 +23,8 @@ from downrange.client.push_consumer import PushConsumer
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings
 from downrange.client.start_offset import ConsumeFromWhere
+from downrange.protocol.bodies.consumer import ConsumerList
+from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.send import SendRequestV2
 from downrange.protocol.headers.topic import CreateTopicRequest
@@ -132,6 +134,18 @@ class Site(MemoryCluster):
             threads=OnTheLoop(),
             blocking=InLine(),
         )
+
+    async def members(self, group: str, broker: str = "b1") -> list[str]:
+        """Who a broker says is in a group."""
+        answer = await self.client.call(
+            self.broker_address(broker),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            {"consumerGroup": group},
+            timeout_s=5,
+        )
+        if answer.code != 0:
+            return []
+        return list(decode_body(ConsumerList, answer.body).consumer_id_list)
 
     def kill(self, consumer: PushConsumer) -> None:
         """What the death of a process is to the others: connections break, nothing is said."""
