@@ -118,6 +118,7 @@ class RemoteOffsetStore(_Table):
         super().__init__()
         self._broker = broker
         self._group = group
+        self._failing: set[str] = set()  # brokers that did not take the last offset
 
     async def stored(self, queue: MessageQueue) -> int | None:
         """What the broker has; memory takes it over."""
@@ -135,9 +136,11 @@ class RemoteOffsetStore(_Table):
             try:
                 await self._broker.commit_offset(queue, offset, wait=wait)
             except RocketMQError as error:
-                _log.warning(
-                    "offset %d of %s not kept for %s: %s", offset, queue, self._group, error
-                )
+                if queue.broker_name not in self._failing:
+                    self._failing.add(queue.broker_name)
+                    _log.warning("offset %d of %s not kept: %s", offset, queue, error)
+            else:
+                self._failing.discard(queue.broker_name)
 
 
 class OffsetFile(Body, frozen=True, kw_only=True):

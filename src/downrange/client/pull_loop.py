@@ -82,7 +82,7 @@ class PullLoop:
         self._held = held
         self._offset = offset
         self._parts = parts
-        self._failures = 0
+        self._failures: set[object] = set()  # what has failed since the last success
 
     async def run(self) -> None:
         """Pull until dropped."""
@@ -130,7 +130,7 @@ class PullLoop:
             )
         except (RocketMQError, ProtocolError) as error:
             return await self._failed(error)
-        self._failures = 0
+        self._failures.clear()
         if self._held.is_dropped:
             return 0.0
         return self._take(result, (parts.clock.monotonic_s() - started_s) * 1000)
@@ -168,13 +168,22 @@ class PullLoop:
             return BROKER_FLOW_CONTROL_S
         if not self._failures and not is_retry_topic(queue.topic):
             _log.warning("pull of group %s from %s failed: %s", parts.group, queue, error)
-        self._failures += 1
-        if self._failures == 1 and code in _STRANGER:
-            await parts.greet(queue)
+        kind = BrokerUnreachableError if isinstance(error, BrokerUnreachableError) else code
+        is_new = kind not in self._failures
+        self._failures.add(kind)
+        if code in _STRANGER and is_new:
+            # On a new connection a pull may come before the heartbeat that says who pulls.
+            await self._greet()
             return FIRST_RETRY_S
-        if self._failures == 1 and isinstance(error, BrokerUnreachableError):
+        if kind is BrokerUnreachableError and is_new:
             return FIRST_RETRY_S
         return parts.settings.error_delay_ms / 1000
+
+    async def _greet(self) -> None:
+        try:
+            await self._parts.greet(self._queue)
+        except (RocketMQError, ProtocolError) as error:
+            _log.debug("broker of %s not greeted: %s", self._queue, error)
 
     def _note_flow_control(self, reason: HoldBack) -> None:
         parts, held = self._parts, self._held

@@ -106,6 +106,7 @@ class Rebalance:
         self._supervisor = supervisor
         self._wakeup = Wakeup()
         self._last_s = clock.monotonic_s() - MIN_INTERVAL_S
+        self._failing: set[MessageQueue] = set()  # queues that could not be begun the last time
         self.is_paused = False
         self.table: dict[MessageQueue, Assigned] = {}
         self.on_change: QueuesChanged | None = None
@@ -215,8 +216,11 @@ class Rebalance:
         try:
             start = await self._find_start(queue)
         except (RocketMQError, ProtocolError) as error:
-            _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
+            if queue not in self._failing:
+                self._failing.add(queue)
+                _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
             return False
+        self._failing.discard(queue)
         held = ProcessQueue(self._clock)
         if self._needs_locks:
             held.lock()
