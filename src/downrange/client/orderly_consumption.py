@@ -75,6 +75,7 @@ class OrderlyConsumption:
         self._send_back = send_back
         self._supervisor = supervisor
         self._lock = lock
+        self._unlocked: set[MessageQueue] = set()  # queues that rest for the lack of a lock
 
     def submit(
         self,
@@ -136,11 +137,15 @@ class OrderlyConsumption:
                 if not messages or not await self._consume(queue, held, messages):
                     return
         if not held.is_dropped:
-            _log.warning("group %s has no lock on %s now; asks for it", self.calls.group, queue)
             self._supervisor.spawn("lock again", self._lock_again(queue, held))
 
     async def _lock_again(self, queue: MessageQueue, held: ProcessQueue) -> None:
+        if queue not in self._unlocked:
+            self._unlocked.add(queue)
+            _log.warning("group %s has no lock on %s now; asks for it", self.calls.group, queue)
         got_it = await self._lock(queue)
+        if got_it:
+            self._unlocked.discard(queue)
         self._begin_later(queue, held, LOCK_AGAIN_S if got_it else LOCK_REFUSED_S)
 
     async def _consume(

@@ -26,6 +26,7 @@ class QueueCalls:
         self._session = session
         self._calls = session.calls
         self._group = group
+        self._failing: set[str] = set()  # brokers whose locks could not be had the last time
 
     # --- where -----------------------------------------------------------------------------
 
@@ -90,19 +91,18 @@ class QueueCalls:
 
     # --- locks -----------------------------------------------------------------------------
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Which of the queues this client holds now; those of a broker that fails it does not."""
-        held: set[MessageQueue] = set()
+    async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Which of the queues this client holds now; those of a broker that fails are missing."""
+        held: dict[MessageQueue, bool] = {}
 
         async def lock_at(address: str, there: list[MessageQueue]) -> None:
-            held.update(
-                await self._calls.lock_queues(
-                    address, self._group, self._session.client_id, there, timeout_s=LOCK_TIMEOUT_S
-                )
+            locked = await self._calls.lock_queues(
+                address, self._group, self._session.client_id, there, timeout_s=LOCK_TIMEOUT_S
             )
+            held.update((queue, queue in locked) for queue in there)
 
         await self._by_master(queues, lock_at)
-        return frozenset(held)
+        return held
 
     async def unlock(self, queues: Iterable[MessageQueue], *, wait: bool) -> None:
         """Let go of queues; a broker that cannot be told lets the locks expire."""
@@ -133,7 +133,11 @@ class QueueCalls:
             try:
                 await ask(address, there)
             except (RocketMQError, ProtocolError) as error:
-                _log.warning("locks of group %s at %s: %s", self._group, address, error)
+                if address not in self._failing:
+                    self._failing.add(address)
+                    _log.warning("locks of group %s at %s: %s", self._group, address, error)
+            else:
+                self._failing.discard(address)
 
     # --- who else, and again later ---------------------------------------------------------
 

@@ -49,8 +49,8 @@ class GroupCalls(Protocol):
         """The members of the group, and which broker says so."""
         ...
 
-    async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Which of the queues are locked for us now."""
+    async def lock(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Which of the queues are locked for us now; who does not answer is missing."""
         ...
 
     async def unlock(self, queues: Iterable[MessageQueue], *, wait: bool) -> None:
@@ -203,9 +203,9 @@ class Rebalance:
     async def _begin(self, new: list[MessageQueue], *, alone: bool) -> bool:
         if self._needs_locks:
             locked = await self._calls.lock(new)
-            if len(locked) < len(new):
+            count, new = len(new), [queue for queue in new if locked.get(queue)]
+            if len(new) < count:
                 self._supervisor.later(LOCK_RETRY_S, self.soon)
-            new = [queue for queue in new if queue in locked]
         elif not alone:
             await pause(HANDOVER_S)
         begun = await asyncio.gather(*(self._begin_one(queue) for queue in new))
@@ -304,20 +304,22 @@ class Rebalance:
 
     async def lock(self, queue: MessageQueue) -> bool:
         """Ask for the lock of one of our queues; whether it is ours."""
-        locked = queue in await self._calls.lock([queue])
+        locked = (await self._calls.lock([queue])).get(queue, False)
         one = self.table.get(queue)
         if locked and one is not None and not one.held.is_dropped:
             one.held.lock()
         return locked
 
     async def renew_locks(self) -> None:
-        """Ask for all our locks; a queue whose lock is refused rests until it is given."""
-        queues = list(self.working)
-        locked = await self._calls.lock(queues)
+        """Ask for all our locks; a queue whose lock is refused rests until it is given.
+
+        A broker that does not answer keeps them for a minute, and we trust them half as long.
+        """
+        locked = await self._calls.lock(list(self.working))
         for queue, held in self.working.items():
-            if queue in locked:
+            if locked.get(queue):
                 held.lock()
-            elif queue in queues and held.is_locked:
+            elif queue in locked and held.is_locked:
                 _log.warning("group %s has lost the lock of %s", self._group, queue)
                 held.is_locked = False
 
