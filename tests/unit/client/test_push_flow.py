@@ -1,4 +1,4 @@
-"""When a push consumer pulls and when not: full, wrong offsets, broken connections, dead brokers."""
+"""When a push consumer pulls and when not: full, wrong offsets, connections and brokers lost."""
 
 from pathlib import Path
 
