@@ -160,6 +160,9 @@ class Broker:
         if self._registrar is not None:
             await self._registrar.unregister()
         parts = self._parts
+        if self._settings.stops_gracefully and parts is not None:
+            parts.pulls.stop()
+            await self._server.go_away(self._settings.stop_wait_s)
         self._server.quiesce()
         if parts is not None:
             parts.pulls.stop()

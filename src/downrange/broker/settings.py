@@ -81,6 +81,12 @@ class BrokerSettings:
     notifies_changes: bool = setting(
         "notifyConsumerIdsChangedEnable", True, about="tell consumers who joined or left"
     )
+    stops_gracefully: bool = setting(
+        "enableShutdownGracefully", False, about="send clients away before the end"
+    )
+    stop_wait_s: int = setting(
+        "shutdownWaitTimeSeconds", 30, least=0, about="how long they may take"
+    )
     waiting_sends_max: int = setting(
         "sendThreadPoolQueueCapacity", 10_000, least=1, about="sends that may wait for the disk"
     )

@@ -77,6 +77,9 @@ class NameServer:
     async def stop(self) -> None:
         """Close the door and everything behind it."""
         self._is_stopping = True
+        settings = self._settings.now
+        if settings.stops_gracefully:
+            await self._server.go_away(settings.stop_wait_s)
         await self._server.stop()
         self._brokers.close()
         await self._supervisor.stop()

@@ -23,8 +23,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "serverSelectorThreads", "serverOnewaySemaphoreValue", "serverAsyncSemaphoreValue",
         "serverSocketSndBufSize", "serverSocketRcvBufSize", "writeBufferHighWaterMark",
         "writeBufferLowWaterMark", "serverSocketBacklog", "serverNettyWorkerGroupEnable",
-        "serverPooledByteBufAllocatorEnable", "enableShutdownGracefully",
-        "shutdownWaitTimeSeconds", "useEpollNativeSelector",
+        "serverPooledByteBufAllocatorEnable", "useEpollNativeSelector",
     )
 )  # fmt: skip
 """Keys of Apache's name server, mostly thread pools, that mean nothing here; no reason to warn."""
@@ -102,6 +101,13 @@ class NameServerSettings:
         "deleteTopicWithBrokerRegistration",
         default=False,
         about="forget the topics of a broker that its next registration does not name",
+    )
+
+    stops_gracefully: bool = setting(
+        "enableShutdownGracefully", default=False, about="send clients away before the end"
+    )
+    stop_wait_s: int = setting(
+        "shutdownWaitTimeSeconds", 30, least=0, about="how long they may take"
     )
 
     @property

@@ -62,4 +62,4 @@ STRICT_ROUTE_JSON_SINCE: Final = version_number("4.9.4")
 # From here on `_UNIQUE_KEY_QUERY` takes part in the signature of a request.
 UNIQUE_KEY_SIGNED_SINCE: Final = version_number("4.9.4")
 # From here on a peer understands GO_AWAY and opens a new connection.
-GO_AWAY_SINCE: Final = version_number("5.3.2")
+GO_AWAY_SINCE: Final = version_number("V5_3_2_SNAPSHOT")

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 
 from downrange.protocol.command import Command
 from downrange.protocol.hosts import parse_address
+from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Connection, Handler
-from downrange.remoting.errors import ConnectError
+from downrange.remoting.errors import ConnectError, SentAwayError
 from downrange.remoting.network import Network
 
 CONNECT_TIMEOUT_S = 3.0
@@ -44,12 +45,24 @@ class RemotingClient:
         *,
         timeout_s: float,
     ) -> Command:
-        """Send a request and wait for its answer; connecting counts against the time."""
+        """Send a request and wait for its answer; connecting counts against the time.
+
+        A peer that says GO_AWAY may have a successor at its address: it is asked once more, over a
+        new connection.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        connection = await self.connect(address, timeout_s)
-        left_s = max(deadline_s - loop.time(), 0.0)
-        return await connection.call(code, ext_fields, body, timeout_s=left_s)
+        for _ in range(2):
+            connection = await self.connect(address, max(deadline_s - loop.time(), 0.001))
+            left_s = max(deadline_s - loop.time(), 0.0)
+            answer = await connection.call(code, ext_fields, body, timeout_s=left_s)
+            if answer.code != ResponseCode.GO_AWAY:
+                return answer
+            if self._connections.get(address) is connection:
+                del self._connections[address]
+                # Others may still wait for answers on it.
+                loop.call_later(left_s, connection.close)
+        raise SentAwayError(f"{address} is shutting down")
 
     async def connect(self, address: str, timeout_s: float | None = None) -> Connection:
         """The connection to a peer; `ConnectError` says which peer and why not."""

@@ -181,6 +181,11 @@ class Connection(asyncio.Protocol):
             _add(answer, out)
             self._write(out)
 
+    def serve_with(self, handlers: Mapping[int, Handler]) -> None:
+        """Answer requests otherwise from now on."""
+        self._handlers = handlers
+        self._shortcut = None
+
     def stop_reading(self) -> None:
         """Serve what was read, and read no more: the connection is about to be closed."""
         self._may_read = False

@@ -24,6 +24,10 @@ class ConnectionLostError(RemotingError):
     """The connection went away before the answer came."""
 
 
+class SentAwayError(RemotingError):
+    """The peer is shutting down and said so twice; nothing was done."""
+
+
 class RequestTimeoutError(RemotingError):
     """No answer came in time; whether the request was carried out is not known."""
 

@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 
-from downrange.remoting.connection import Connection, Handler, Shortcut
+from downrange.protocol.command import Command, response
+from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.versions import GO_AWAY_SINCE
+from downrange.remoting.connection import Answer, Connection, Handler, Shortcut
 from downrange.remoting.network import Listener, Network
 from downrange.runtime.service import Supervisor
 
@@ -56,6 +59,18 @@ class RemotingServer:
         self._listeners.append(listener)
         return listener.address
 
+    async def go_away(self, timeout_s: float) -> None:
+        """Ask peers to go: returns when all have, or when the time is over.
+
+        Every request of a peer that understands GO_AWAY is answered with it, so that the peer
+        connects elsewhere and asks there; older ones are served as ever.
+        """
+        self.shortcut = None
+        self._handlers = {code: _sending_away(one) for code, one in self._handlers.items()}
+        for connection in self._connections:
+            connection.serve_with(self._handlers)
+        await self._wait_for_all(timeout_s)
+
     def quiesce(self) -> None:
         """Close the doors and take no more requests; answers still go out."""
         for listener in self._listeners:
@@ -69,15 +84,20 @@ class RemotingServer:
         self.quiesce()
         for connection in list(self._connections):
             connection.close()
+        if not await self._wait_for_all(timeout_s):
+            _log.warning("%d peers did not read their last answers", len(self._connections))
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def _wait_for_all(self, timeout_s: float) -> bool:
         if self._connections:
             self._all_gone.clear()
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._all_gone.wait()
             except TimeoutError:
-                _log.warning("%d peers did not read their last answers", len(self._connections))
-        for connection in list(self._connections):
-            connection.abort()
+                return False
+        return True
 
     def _new_connection(self) -> Connection:
         return Connection(
@@ -114,3 +134,14 @@ class RemotingServer:
         for connection in [c for c in self._connections if c.last_read_s < oldest_s]:
             _log.info("closing %s, silent for %.0f s", connection.address, self._idle_s_max)
             connection.close()
+
+
+def _sending_away(handler: Handler) -> Handler:
+    """The handler for older peers; others are told to go."""
+
+    def serve(request: Command, connection: Connection) -> Answer | Coroutine[None, None, Answer]:
+        if request.version >= GO_AWAY_SINCE:
+            return response(request, ResponseCode.GO_AWAY, remark="please go away")
+        return handler(request, connection)
+
+    return serve

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from unit.broker.one_broker import OneBroker, fail
+from unit.broker.one_broker import OneBroker, SlowSyncs, fail, small_files
 
 from downrange.broker.registration import ANNOUNCED_WAIT_S
 from downrange.broker.settings import BrokerSettings
@@ -14,6 +14,7 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection
 from downrange.remoting.server import RemotingServer
 from downrange.runtime.service import Supervisor
+from downrange.store.settings import FlushMode
 from downrange.testing.virtual_time import run
 
 NAME_SERVER_PORT = 9876
@@ -37,12 +38,19 @@ class SlowNameServer:
         return response(request, ResponseCode.SUCCESS)
 
 
-async def send_to_a_new_topic(root: Path, name_server: SlowNameServer) -> float:
+async def send_to_a_new_topic(
+    root: Path,
+    name_server: SlowNameServer,
+    mode: FlushMode = FlushMode.ASYNC,
+    disk_s: float = 0.0,
+) -> float:
     """Send as the first to a topic; returns how long the answer took."""
     settings = BrokerSettings(
         address="127.0.0.1", broker_name="b1", name_servers=f"127.0.0.1:{NAME_SERVER_PORT}"
     )
-    broker = OneBroker(root, settings)
+    files = small_files(root, flush_mode=mode)
+    syncs = SlowSyncs(disk_s)
+    broker = OneBroker(root, settings, files, syncs=syncs)
     server = RemotingServer(
         broker.network,
         Supervisor(fail),
@@ -57,6 +65,7 @@ async def send_to_a_new_topic(root: Path, name_server: SlowNameServer) -> float:
         started_s = loop.time()
         assert (await broker.send("orders")).code == ResponseCode.SUCCESS
         took_s = loop.time() - started_s
+        syncs.seconds = 0.0
         started_s = loop.time()
         assert (await broker.send("orders")).code == ResponseCode.SUCCESS
         assert loop.time() == started_s, "only the first message of a topic waits"
@@ -72,6 +81,20 @@ def test_a_topic_created_by_a_message_has_a_route_when_the_producer_is_answered(
     async def main() -> None:
         took_s = await send_to_a_new_topic(tmp_path, name_server)
         assert took_s == pytest.approx(1.0)
+        assert b'"orders"' in name_server.bodies[1]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("disk_s", "expected_s"), [(0.5, 1.0), (3.0, 3.0)])
+def test_in_sync_flush_too_the_topic_has_a_route_and_the_message_is_durable(
+    tmp_path: Path, disk_s: float, expected_s: float
+) -> None:
+    name_server = SlowNameServer(1.0)
+
+    async def main() -> None:
+        took_s = await send_to_a_new_topic(tmp_path, name_server, FlushMode.SYNC, disk_s)
+        assert took_s == pytest.approx(expected_s)
         assert b'"orders"' in name_server.bodies[1]
 
     run(main())

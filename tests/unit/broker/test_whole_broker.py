@@ -3,8 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
+import pytest
 from unit.broker.one_broker import OneBroker, SlowSyncs, pass_time, records, small_files
 
+from downrange.broker.settings import BrokerSettings
 from downrange.protocol.bodies.heartbeat import (
     ConsumerGroup,
     Heartbeat,
@@ -12,13 +15,15 @@ from downrange.protocol.bodies.heartbeat import (
     Subscription,
 )
 from downrange.protocol.bodies.json_body import encode_body
-from downrange.protocol.command import Command
+from downrange.protocol.command import Command, request
 from downrange.protocol.headers.broker_to_client import CheckTransactionStateRequest
 from downrange.protocol.headers.fields import decode_header, encode_header
 from downrange.protocol.headers.send import SendBackRequest
 from downrange.protocol.headers.transaction import EndTransactionRequest
 from downrange.protocol.properties import decode_properties
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.versions import version_number
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection
 from downrange.store.settings import FlushMode
@@ -234,5 +239,56 @@ def test_a_broker_stops_while_the_disk_is_busy(tmp_path: Path) -> None:
         started_s = loop.time()
         await broker.broker.stop()
         assert loop.time() - started_s < 10
+
+    run(main())
+
+
+def test_a_graceful_stop_sends_new_clients_away_and_serves_old_ones(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = BrokerSettings(
+            address="127.0.0.1", broker_name="b1", stops_gracefully=True, stop_wait_s=20
+        )
+        broker = OneBroker(tmp_path, settings)
+        await broker.broker.start()
+        await broker.send("orders")
+        young, old = await broker.connect(), await broker.connect()
+        heard: list[Command] = []
+        pull = encode_header(broker.pull_header("orders", 1, sys_flag=6))
+        waiting = asyncio.ensure_future(young.call(RequestCode.PULL_MESSAGE, pull, timeout_s=60))
+        await pass_time(1)
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        stopping = asyncio.ensure_future(broker.broker.stop())
+        assert (await waiting).code == ResponseCode.PULL_NOT_FOUND
+        find = encode_header(broker.pull_header("orders"))
+        answer = await young.call(RequestCode.PULL_MESSAGE, find, timeout_s=3)
+        assert (answer.code, answer.remark) == (ResponseCode.GO_AWAY, "please go away")
+        unknown = await young.call(77_777, timeout_s=3)
+        assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        # A release that does not know the word is served until the end.
+        old._take_reply = heard.append  # type: ignore[assignment]
+        plain = request(RequestCode.PULL_MESSAGE, opaque=1, ext_fields=find)
+        old.send(msgspec.structs.replace(plain, version=version_number("5.3.1")))
+        await pass_time(1)
+        assert [command.code for command in heard] == [ResponseCode.SUCCESS]
+        await stopping
+        assert loop.time() - started_s == pytest.approx(20, abs=1)
+        assert young.is_closed
+        assert old.is_closed
+
+    run(main())
+
+
+def test_a_graceful_stop_ends_when_all_clients_have_gone(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = BrokerSettings(address="127.0.0.1", broker_name="b1", stops_gracefully=True)
+        broker = OneBroker(tmp_path, settings)
+        await broker.broker.start()
+        await broker.send("orders")
+        loop = asyncio.get_running_loop()
+        loop.call_later(3, broker.client.close)
+        started_s = loop.time()
+        await broker.broker.stop()
+        assert loop.time() - started_s < 4
 
     run(main())

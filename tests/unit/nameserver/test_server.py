@@ -1,5 +1,6 @@
 """A name server as a whole: time passes, connections break, brokers are told."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from downrange.nameserver.settings import NameServerSettings
 from downrange.protocol.bodies.registration import encode_registration
 from downrange.protocol.command import Command
 from downrange.protocol.request_codes import RequestCode as Code
+from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import ConnectError
@@ -210,3 +212,19 @@ def test_a_stopped_name_server_leaves_nothing_running(tmp_path: Path) -> None:
             await RemotingClient(cluster.network).connect(NAME_SERVER)
 
     with_name_server(tmp_path, test)
+
+
+def test_a_graceful_stop_sends_clients_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        settings = NameServerSettings(stops_gracefully=True, stop_wait_s=5)
+        cluster = Cluster(tmp_path, settings, 9876)
+        await cluster.server.start()
+        connection = await cluster.client.connect(NAME_SERVER)
+        stopping = asyncio.ensure_future(cluster.server.stop())
+        await pass_time(1)
+        answer = await connection.call(Code.GET_BROKER_CLUSTER_INFO, timeout_s=3)
+        assert answer.code == ResponseCode.GO_AWAY
+        await stopping
+        assert connection.is_closed
+
+    run(main())

@@ -14,6 +14,7 @@ from downrange.remoting.errors import (
     ConnectionLostError,
     Refused,
     RequestTimeoutError,
+    SentAwayError,
 )
 from downrange.remoting.memory import MemoryNetwork
 from downrange.remoting.server import RemotingServer
@@ -257,5 +258,25 @@ def test_requests_of_a_peer_that_does_not_read_wait_until_it_does() -> None:
         network.links[0][2].resume_reading()
         assert (await call).code == 0
         assert served.is_writable
+
+    run(main())
+
+
+def test_a_call_that_is_sent_away_goes_to_the_successor_at_the_same_address() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        client = RemotingClient(network)
+        before = await client.connect(ADDRESS)
+        leaving = asyncio.ensure_future(server.go_away(10))
+        await pass_time(0)
+        with pytest.raises(SentAwayError, match=r"127\.0\.0\.1:10911 is shutting down"):
+            await client.call(ADDRESS, ECHO, timeout_s=3)
+        after = await client.connect(ADDRESS)
+        assert after is not before
+        network.doors.pop(PORT)
+        await start(network)
+        assert (await client.call(ADDRESS, ECHO, timeout_s=3)).code == 0
+        await leaving
 
     run(main())

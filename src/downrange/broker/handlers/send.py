@@ -1,5 +1,6 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: a producer hands over messages."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
@@ -36,6 +37,7 @@ from downrange.store.errors import PutStatus
 _HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
 
 Announced = Callable[[], Awaitable[None]]  # returns when the name servers know all topics
+Reply = Callable[[Answer], None]  # takes an answer that was not there at once
 
 
 class Topics(Protocol):
@@ -155,20 +157,25 @@ class SendHandler:
         """One message or a batch."""
         if self._gate.is_closed:
             raise self._gate.refusal()
+        return self._send(request, connection, connection.reply)
+
+    def _send(
+        self, request: Command, connection: Connection, reply: Reply
+    ) -> Answer | Coroutine[None, None, Answer]:
         header = decode_send(request.code, request.ext_fields)
         config = self._topics.get(header.topic)
         if config is None or self.admitted.get(header.topic) is not config:
             is_new = config is None
             config = self._admit(header)
             if is_new:
-                return self._once_announced(self.send(request, connection))
+                return self._send_first(request, connection)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._chance.randrange(max(config.write_queue_nums, 1))
         else:
             check_queue(queue_id, config, header.topic)
         if header.batch:
-            return self._send_batch(request, connection, header, config, queue_id)
+            return self._send_batch(request, connection, reply, header, config, queue_id)
         text = (header.properties or "").encode()
         if b"POP_CK\x01" in text:
             text = remove_property(text, b"POP_CK")
@@ -191,7 +198,7 @@ class SendHandler:
         if b"WAIT\x01false" not in text and self._writer.wait_durable(
             appended.end_offset,
             lambda status: self._answer_later(
-                request, connection, status, [appended], queue_id, unique_key
+                request, reply, status, [appended], queue_id, unique_key
             ),
         ):
             return None
@@ -200,12 +207,27 @@ class SendHandler:
             request.serialization, request.opaque, appended, queue_id, unique_key
         )
 
-    async def _once_announced(self, answer: Answer | Coroutine[None, None, Answer]) -> Answer:
+    def _send_first(
+        self, request: Command, connection: Connection
+    ) -> Coroutine[None, None, Answer]:
         """Answer who created a topic when it has a route: a consumer may be started at once.
 
-        The message is in its place already, before those that the producer sends meanwhile.
+        The message gets its place now, before those that the producer sends meanwhile.
         """
+        late: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def keep(answer: Answer) -> None:
+            if not late.done():  # the producer may be gone
+                late.set_result(answer)
+
+        answer = self._send(request, connection, keep)
         assert not isinstance(answer, Coroutine)
+        if answer is not None or request.is_one_way:
+            keep(answer)
+        return self._once_announced(late)
+
+    async def _once_announced(self, late: asyncio.Future[Answer]) -> Answer:
+        answer = await late  # when the message is durable, in SYNC_FLUSH
         if answer is not None:
             await self._announced()
         return answer
@@ -253,6 +275,7 @@ class SendHandler:
         self,
         request: Command,
         connection: Connection,
+        reply: Reply,
         header: SendRequest,
         config: TopicConfig,
         queue_id: int,
@@ -269,9 +292,7 @@ class SendHandler:
         unique_key = find_property((header.properties or "").encode(), b"UNIQ_KEY")
         if self._writer.wait_durable(
             placed[-1].end_offset,
-            lambda status: self._answer_later(
-                request, connection, status, placed, queue_id, unique_key
-            ),
+            lambda status: self._answer_later(request, reply, status, placed, queue_id, unique_key),
         ):
             return None
         self._times.add(0)
@@ -280,14 +301,14 @@ class SendHandler:
     def _answer_later(
         self,
         request: Command,
-        connection: Connection,
+        reply: Reply,
         status: PutStatus,
         placed: list[Appended],
         queue_id: int,
         unique_key: bytes | None,
     ) -> None:
         self._times.add(self._clock.wall_ms() - placed[0].store_timestamp)
-        connection.reply(self._reply.later(request, status, placed, queue_id, unique_key))
+        reply(self._reply.later(request, status, placed, queue_id, unique_key))
 
     def _admit(self, header: SendRequest) -> TopicConfig:
         """Whether anybody may send to this topic now; creates it if that is allowed."""
