@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from downrange.broker.delay import CallLater, DelayedDelivery
 from downrange.broker.half_messages import HalfMessages
@@ -23,7 +23,8 @@ from downrange.broker.overload import Protection
 from downrange.broker.rates import Rates
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.send_reply import SendReply
-from downrange.broker.settings import BrokerSettings
+from downrange.broker.setting_changes import SettingChanges
+from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.broker.subscriptions import SubscriptionFilters
@@ -71,6 +72,7 @@ class Assembler:
         chance: random.Random,
         announced: Announced,
         protection: Protection,
+        changes: SettingChanges,
         hooks: BrokerHooks,
         *,
         address: str,
@@ -87,6 +89,8 @@ class Assembler:
         self._chance = chance
         self._announced = announced
         self._protection = protection
+        self._on_change = changes.on_broker.append
+        self._on_store_change = changes.on_store.append
         self._hooked_sends = (
             HookedSends(hooks.sends, clock, store.settings.store_host) if hooks.sends else None
         )
@@ -102,7 +106,8 @@ class Assembler:
         )
         if self._hooked_sends is not None:
             self._send_reply = self._hooked_sends.reply(self._send_reply)
-        self._filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
+        self._filters = filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
+        self._on_change(lambda new: filters.change(sql92_enabled=new.sql92_enabled))
         self._delay_file = delay_offsets_file(disk, store.settings.config_path)
 
     def assemble(self) -> Assembly:
@@ -158,7 +163,7 @@ class Assembler:
 
     def _sends(self, half_messages: HalfMessages) -> SendHandler:
         settings, tables = self._settings, self._tables
-        return SendHandler(
+        handler = SendHandler(
             tables.topics,
             tables.groups,
             tables.locks,
@@ -185,10 +190,18 @@ class Assembler:
             rejects_transactions=settings.rejects_transactions,
             accepts_from_ms=settings.accepts_from_ms,
         )
+        self._on_change(
+            lambda new: handler.change(
+                is_writable=bool(new.permission & Permission.WRITE),
+                rejects_transactions=new.rejects_transactions,
+                accepts_from_ms=new.accepts_from_ms,
+            )
+        )
+        return handler
 
     def _pulls(self) -> PullHandler:
         settings, tables = self._settings, self._tables
-        return PullHandler(
+        handler = PullHandler(
             self._store,
             tables.topics,
             tables.groups,
@@ -209,10 +222,19 @@ class Assembler:
             long_polling_enabled=settings.long_polling_enabled,
             short_polling_ms=settings.short_polling_ms,
         )
+        self._on_change(
+            lambda new: handler.change(
+                is_readable=bool(new.permission & Permission.READ),
+                long_polling_enabled=new.long_polling_enabled,
+                short_polling_ms=new.short_polling_ms,
+                waiting_max=new.waiting_pulls_max,
+            )
+        )
+        return handler
 
     def _transaction_check(self, half_messages: HalfMessages) -> TransactionCheck:
-        settings, tables = self._settings, self._tables
-        return TransactionCheck(
+        tables = self._tables
+        check = TransactionCheck(
             self._store,
             half_messages,
             self._writer,
@@ -221,12 +243,26 @@ class Assembler:
             tables.topics,
             self._clock,
             self._call_later,
-            CheckSettings(
-                broker_name=settings.effective_name,
-                timeout_ms=settings.transaction_timeout_ms,
-                times_max=settings.transaction_check_max,
-                age_max_ms=self._store.settings.retention.file_reserved_hours * HOUR_MS,
-            ),
+            self._check_settings(self._settings),
+        )
+
+        def change(new: BrokerSettings) -> None:
+            check.settings = self._check_settings(new)
+
+        def change_age(new: StoreFileSettings) -> None:
+            age_max_ms = new.file_reserved_hours * HOUR_MS
+            check.settings = replace(check.settings, age_max_ms=age_max_ms)
+
+        self._on_change(change)
+        self._on_store_change(change_age)
+        return check
+
+    def _check_settings(self, settings: BrokerSettings) -> CheckSettings:
+        return CheckSettings(
+            broker_name=settings.effective_name,
+            timeout_ms=settings.transaction_timeout_ms,
+            times_max=settings.transaction_check_max,
+            age_max_ms=self._store.settings.retention.file_reserved_hours * HOUR_MS,
         )
 
     def _group_routes(self) -> dict[int, Handler]:
@@ -264,32 +300,46 @@ class Assembler:
 
     def _message_routes(self, half_messages: HalfMessages) -> dict[int, Handler]:
         """What is asked about single messages."""
-        settings, tables, store = self._settings, self._tables, self._store
         return {
-            **QueryHandler(store.lookup).routes(),
-            **TransactionHandler(
-                half_messages,
-                self._clock,
-                timeout_ms=settings.transaction_timeout_ms,
-                waiting_ends_max=settings.waiting_ends_max,
-            ).routes(),
-            **SendBackHandler(
-                store.lookup,
-                tables.topics,
-                tables.groups,
-                self._writer,
-                self._stats,
-                self._chance,
-                broker_address=self._address,
-                is_writable=bool(settings.permission & Permission.WRITE),
-                after_send_back=(
-                    self._hooked_consumes.after_send_back
-                    if self._hooked_consumes is not None
-                    else None
-                ),
-            ).routes(),
+            **QueryHandler(self._store.lookup).routes(),
+            **self._transactions(half_messages).routes(),
+            **self._send_backs().routes(),
             **self._reply_routes(),
         }
+
+    def _transactions(self, half_messages: HalfMessages) -> TransactionHandler:
+        handler = TransactionHandler(
+            half_messages,
+            self._clock,
+            timeout_ms=self._settings.transaction_timeout_ms,
+            waiting_ends_max=self._settings.waiting_ends_max,
+        )
+        self._on_change(
+            lambda new: handler.change(
+                timeout_ms=new.transaction_timeout_ms, waiting_ends_max=new.waiting_ends_max
+            )
+        )
+        return handler
+
+    def _send_backs(self) -> SendBackHandler:
+        tables, hooked = self._tables, self._hooked_consumes
+        handler = SendBackHandler(
+            self._store.lookup,
+            tables.topics,
+            tables.groups,
+            self._writer,
+            self._stats,
+            self._chance,
+            broker_address=self._address,
+            is_writable=bool(self._settings.permission & Permission.WRITE),
+            after_send_back=hooked.after_send_back if hooked is not None else None,
+        )
+
+        def change(new: BrokerSettings) -> None:
+            handler.is_writable = bool(new.permission & Permission.WRITE)
+
+        self._on_change(change)
+        return handler
 
     def _reply_routes(self) -> dict[int, Handler]:
         """Answers to requests of other clients."""
@@ -306,5 +356,10 @@ class Assembler:
             traces=settings.traces,
             stores_replies=settings.store_replies,
             accepts_from_ms=settings.accepts_from_ms,
+        )
+        self._on_change(
+            lambda new: replies.change(
+                stores_replies=new.store_replies, accepts_from_ms=new.accepts_from_ms
+            )
         )
         return self._with_hooks(self._protection.replies.bound(replies.routes()))

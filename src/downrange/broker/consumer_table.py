@@ -73,7 +73,7 @@ class ConsumerTable:
         subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS,
     ) -> None:
         self._clock = clock
-        self._client_expiry_s = client_expiry_ms / 1000
+        self.client_expiry_ms = client_expiry_ms
         self._subscription_expiry_s = subscription_expiry_ms / 1000
         self._groups: dict[str, ConsumerGroupState] = {}
         self._groups_by_connection: dict[Connection, set[str]] = {}
@@ -141,7 +141,7 @@ class ConsumerTable:
     def expire(self) -> list[Connection]:
         """Remove who has been silent too long; returns the connections to close."""
         now_s = self._clock.monotonic_s()
-        oldest_s = now_s - self._client_expiry_s
+        oldest_s = now_s - self.client_expiry_ms / 1000
         expired = [
             (group.name, client.connection)
             for group in self._groups.values()

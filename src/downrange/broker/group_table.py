@@ -1,5 +1,6 @@
 """The consumer groups of a broker, and which of them may not consume which topics."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,12 @@ class GroupTable:
         self.data_version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[GroupListener] = []
         self.is_dirty = True  # not saved since the last change
+
+    def change(self, *, auto_create_enabled: bool) -> None:
+        """Let groups come into being by being used, or no more."""
+        self._settings = dataclasses.replace(
+            self._settings, auto_create_enabled=auto_create_enabled
+        )
 
     # --- persistence -----------------------------------------------------------------------
 

@@ -59,12 +59,13 @@ class WaitingSends:
         self._gate = gate
         self.capacity = capacity
         self.count = 0
+        self._is_full = False
 
     def note(self, count: int) -> None:
         """So many wait now."""
-        was_full = self.count >= self.capacity
+        was_full, self._is_full = self._is_full, count >= self.capacity
         self.count = count
-        if count >= self.capacity:
+        if self._is_full:
             if not was_full:
                 refusal = overloaded(
                     f"{count} sends wait for the disk, sendThreadPoolQueueCapacity is "
@@ -104,6 +105,12 @@ class LoopLag:
         self._due_s = now_s() + TICK_S
         self._last_late_ms = 0
         self.late_ms = 0
+
+    def change(self, patiences: tuple[Patience, ...]) -> None:
+        """Follow other bounds from now on."""
+        for patience in self._patiences:
+            patience.gate.open("late")
+        self._patiences = patiences
 
     def tick(self) -> None:
         """Look at the clock."""
@@ -166,13 +173,7 @@ class Protection:
         self.sends = Gate()
         self.pulls = Gate()
         self.waiting_sends = WaitingSends(self.sends, settings.waiting_sends_max)
-        patiences = (
-            Patience(self.sends, "waitTimeMillsInSendQueue", settings.send_wait_ms_max),
-            Patience(self.pulls, "waitTimeMillsInPullQueue", settings.pull_wait_ms_max),
-        )
-        self.lag = LoopLag(
-            now_s, lambda: self.waiting_sends.count, patiences if settings.fails_fast else ()
-        )
+        self.lag = LoopLag(now_s, lambda: self.waiting_sends.count, self._patiences(settings))
         self.replies = WaitingRoom(
             "replies", "replyThreadPoolQueueCapacity", settings.waiting_replies_max
         )
@@ -183,4 +184,18 @@ class Protection:
             "requests for an assignment",
             "loadBalanceThreadPoolQueueCapacity",
             settings.waiting_assignments_max,
+        )
+
+    def change(self, settings: BrokerSettings) -> None:
+        """Follow other bounds from now on."""
+        self.lag.change(self._patiences(settings))
+        self.waiting_sends.capacity = settings.waiting_sends_max
+        self.waiting_sends.note(self.waiting_sends.count)
+
+    def _patiences(self, settings: BrokerSettings) -> tuple[Patience, ...]:
+        if not settings.fails_fast:
+            return ()
+        return (
+            Patience(self.sends, "waitTimeMillsInSendQueue", settings.send_wait_ms_max),
+            Patience(self.pulls, "waitTimeMillsInPullQueue", settings.pull_wait_ms_max),
         )

@@ -18,7 +18,7 @@ class ProducerTable:
 
     def __init__(self, clock: Clock, *, client_expiry_ms: int = CLIENT_EXPIRY_MS) -> None:
         self._clock = clock
-        self._client_expiry_s = client_expiry_ms / 1000
+        self.client_expiry_ms = client_expiry_ms
         self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
         self._groups_by_connection: dict[Connection, set[str]] = {}
         self._turns: dict[str, int] = {}  # group -> whose turn it is
@@ -56,7 +56,7 @@ class ProducerTable:
 
     def expire(self) -> list[Connection]:
         """Remove who has been silent too long; returns the connections to close."""
-        oldest_s = self._clock.monotonic_s() - self._client_expiry_s
+        oldest_s = self._clock.monotonic_s() - self.client_expiry_ms / 1000
         expired = [
             (group, connection)
             for group, clients in self._groups.items()

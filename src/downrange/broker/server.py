@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from downrange.broker.assembly import Assembler, Assembly
 from downrange.broker.handlers.admin.config import LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
@@ -17,11 +19,12 @@ from downrange.broker.overload import TICK_S, Protection
 from downrange.broker.rates import SAMPLE_S, Rates
 from downrange.broker.registration import Registrar
 from downrange.broker.routes import TopicRoutes
+from downrange.broker.setting_changes import SettingChanges
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.broker.tables import BrokerTables, build_tables
-from downrange.model.topics import TopicConfig
+from downrange.model.topics import Permission, TopicConfig
 from downrange.protocol.bodies.registration import Registration, TopicTable
 from downrange.protocol.headers.broker_to_client import NotifyConsumerIdsChangedRequest
 from downrange.protocol.headers.fields import encode_header
@@ -75,6 +78,7 @@ class Broker:
     ) -> None:
         self._config_file = config_file
         self._hooks = hooks or BrokerHooks()
+        self._changes = SettingChanges()
         self._settings = settings
         self._store_files = store_files
         self._around = around
@@ -121,7 +125,7 @@ class Broker:
             self.stats,
             self._rates,
             TopicRoutes(
-                self._client, lambda: settings.name_server_list, around.clock, around.chance
+                self._client, lambda: self._settings.name_server_list, around.clock, around.chance
             ),
             self._supervisor.later,
             around.clock,
@@ -129,6 +133,7 @@ class Broker:
             around.chance,
             registrar.announced,
             protection,
+            self._changes,
             self._hooks,
             address=address,
             process_id=around.process_id,
@@ -140,6 +145,7 @@ class Broker:
         self._routes.update(protection.admin.bound(admin))
         self._routes.update(parts.routes)
         self._server.shortcut = parts.shortcut
+        self._follow_changes(store, tables, protection, registrar)
         tables.topics.on_change.append(self._on_topics_changed)
         tables.consumers.on_ids_changed.append(self._notify_ids_changed)
         tables.save_changed()
@@ -199,7 +205,13 @@ class Broker:
         settings = self._settings
 
         def registration() -> Registration:
+            allowed = self._settings.permission
             configs = {config.topic_name: config for config in tables.topics.configs()}
+            if allowed & Permission.READ_WRITE != Permission.READ_WRITE:
+                configs = {
+                    name: replace(config, perm=config.perm & allowed)
+                    for name, config in configs.items()
+                }
             return Registration(
                 topic_config_serialize_wrapper=TopicTable(
                     topic_config_table=configs, data_version=tables.topics.data_version
@@ -209,7 +221,7 @@ class Broker:
         return Registrar(
             self._client,
             self._supervisor,
-            lambda: settings.name_server_list,
+            lambda: self._settings.name_server_list,
             registration,
             cluster_name=settings.cluster_name,
             broker_name=settings.effective_name,
@@ -235,7 +247,13 @@ class Broker:
             store,
             self.stats,
             self._rates,
-            LiveSettings(self._settings, self._store_files, ConfigFile(disk, file), clock),
+            LiveSettings(
+                self._settings,
+                self._store_files,
+                ConfigFile(disk, file),
+                clock,
+                live=self._changes.live(),
+            ),
             lambda: delay_file.load() or DelayOffsets(),
             registrar.register,
             disk,
@@ -244,6 +262,34 @@ class Broker:
             broker_address=address,
             waiting=waiting,
         )
+
+    def _follow_changes(
+        self,
+        store: MessageStore,
+        tables: BrokerTables,
+        protection: Protection,
+        registrar: Registrar,
+    ) -> None:
+        """Have new settings reach what is not a handler."""
+
+        def on_broker(new: BrokerSettings) -> None:
+            old, self._settings = self._settings, new
+            tables.topics.change(auto_create_enabled=new.auto_create_topics)
+            tables.groups.change(auto_create_enabled=new.auto_create_groups)
+            tables.consumers.client_expiry_ms = new.client_expiry_ms
+            tables.producers.client_expiry_ms = new.client_expiry_ms
+            protection.change(new)
+            if (old.permission, old.name_servers) != (new.permission, new.name_servers):
+                # The version changes with what the name servers have to hear.
+                tables.topics.touch()
+                registrar.announce()
+
+        def on_store(new: StoreFileSettings) -> None:
+            self._store_files = new
+            store.change(new.store_settings(self._settings, self._settings.listen_port))
+
+        self._changes.on_broker.append(on_broker)
+        self._changes.on_store.append(on_store)
 
     def _waiting(self, protection: Protection, parts: Assembly) -> WaitingLines:
         """Who waits, for the table of the administration; parked pulls are idle, not waiting."""

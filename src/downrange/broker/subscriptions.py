@@ -24,6 +24,11 @@ class SubscriptionFilters:
         self._inline: dict[tuple[str, str, str], Subscription] = {}
         self._filters: dict[tuple[str, str, str], PullFilter] = {}
 
+    def change(self, *, sql92_enabled: bool) -> None:
+        """Filter by SQL92 or no more."""
+        self._sql92_enabled = sql92_enabled
+        self._filters.clear()
+
     def inline(self, topic: str, text: str | None, expression_type: str | None) -> Subscription:
         """The subscription that a pull carries itself."""
         kind = expression_type or "TAG"

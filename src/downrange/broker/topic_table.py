@@ -1,5 +1,6 @@
 """The topics of a broker: found, created by sending, changed and deleted by administrators."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
@@ -55,6 +56,15 @@ class TopicTable:
         self.on_change: list[TopicListener] = []
         self.is_dirty = True  # not saved since the last change
 
+    def change(self, *, auto_create_enabled: bool) -> None:
+        """Let sends create topics, or no more."""
+        self._settings = dataclasses.replace(
+            self._settings, auto_create_enabled=auto_create_enabled
+        )
+        if auto_create_enabled and AUTO_CREATE_TOPIC not in self._topics:
+            self._own = system_topics(self._settings)
+            self._put(self._own[AUTO_CREATE_TOPIC])
+
     # --- persistence -----------------------------------------------------------------------
 
     def load(self) -> None:
@@ -76,6 +86,11 @@ class TopicTable:
     def to_file(self) -> json_tables.TopicTable:
         """The table as its file and its slaves see it."""
         return json_tables.TopicTable(data_version=self.data_version, topics=dict(self._topics))
+
+    def touch(self) -> None:
+        """Give the table a new version, so that name servers look at it again."""
+        self.data_version = self.data_version.next(self._clock.wall_ms())
+        self.is_dirty = True
 
     # --- questions -------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ class TransactionCheck:
         self._topics = topics
         self._clock = clock
         self._call_later = call_later
-        self._settings = settings
+        self.settings = settings
         self._round: _Round | None = None
         self._timer: Timer | None = None
         self._unsettled: tuple[int, int] | None = None  # half offset and end offset to commit
@@ -211,7 +211,7 @@ class TransactionCheck:
 
     def _decide(self, current: _Round, record: Record) -> bool:
         """What to do with an open half message; False if it and those behind it are too young."""
-        settings = self._settings
+        settings = self.settings
         text = record.properties
         times = whole_number(find_property(text, b"TRANSACTION_CHECK_TIMES")) or 0
         age_ms = self._clock.wall_ms() - record.born_timestamp
@@ -305,7 +305,7 @@ class TransactionCheck:
             offset_msg_id=encode_message_id(
                 self._store.settings.store_host, appended.physical_offset
             ),
-            broker_name=self._settings.broker_name,
+            broker_name=self.settings.broker_name,
         )
         topic, queue_id = place
         question = record._replace(

@@ -66,16 +66,20 @@ class Appender:
         self._dispatcher = dispatcher
         self._entries = entries
         self._wall_ns = clock.wall_ns
-        self._settings = settings
         self._store_host = settings.store_host
         self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
-        self._busy_ns = settings.page_cache_busy_ms * 1_000_000
         self._busy_until_ns = 0
-        self._body_bytes_max = settings.message_bytes_max
+        self.change(settings)
         self._size_max = settings.segment_bytes - BLANK_BYTES_MIN
         self._topics: dict[str, tuple[int, bytes]] = {}
         self.refusal: AppendRefusedError | None = None
         self.store_timestamp = 0
+
+    def change(self, settings: StoreSettings) -> None:
+        """Follow other limits from now on; what files depend on stays."""
+        self._settings = settings
+        self._busy_ns = settings.page_cache_busy_ms * 1_000_000
+        self._body_bytes_max = settings.message_bytes_max
 
     def append(
         self,

@@ -46,7 +46,7 @@ class LogFlush:
 
     def __init__(self, log: CommitLog, settings: FlushSettings) -> None:
         self._log = log
-        self._settings = settings
+        self.settings = settings
         self.durable_offset = 0
         self.durable_timestamp = 0
         self.failure: OSError | None = None
@@ -63,9 +63,9 @@ class LogFlush:
         dirty_bytes = self._log.max_offset - self.durable_offset
         if dirty_bytes == 0 or self._under_way:
             return False
-        if now_ms - self._last_full_ms >= self._settings.thorough_interval_ms:
+        if now_ms - self._last_full_ms >= self.settings.thorough_interval_ms:
             return True
-        return dirty_bytes >= self._settings.least_pages * PAGE_BYTES
+        return dirty_bytes >= self.settings.least_pages * PAGE_BYTES
 
     def begin(self, store_timestamp: int, now_ms: int) -> FlushJob | None:
         """The work that makes everything appended so far durable; None if there is none."""

@@ -6,6 +6,7 @@ runs flush jobs in a thread of its choice, and calls `expire_some` now and then.
 
 import logging
 from collections.abc import Container
+from dataclasses import replace
 
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.runtime.clock import Clock, SystemClock
@@ -150,6 +151,20 @@ class MessageStore:
     def dispatched_offset(self) -> int:
         """Physical offset up to which consumers can see."""
         return self._dispatcher.offset
+
+    def change(self, settings: StoreSettings) -> None:
+        """Follow other limits and rules from now on; places, sizes and the flush mode stay."""
+        flush = replace(settings.flush, mode=self.settings.flush.mode)
+        self.settings = replace(
+            self.settings,
+            message_bytes_max=settings.message_bytes_max,
+            page_cache_busy_ms=settings.page_cache_busy_ms,
+            flush=flush,
+            retention=settings.retention,
+        )
+        self._appender.change(self.settings)
+        self._flush.settings = flush
+        self.retention.change(settings.retention)
 
     # --- durability ------------------------------------------------------------------------
 

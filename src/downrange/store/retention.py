@@ -59,10 +59,14 @@ class Retention:
         self._log = log
         self._queues = queues
         self._index = index
+        self._manual_rounds = 0
+        self.change(settings)
+        self.disk_state = DiskState(log.chain.directory, 0.0, settings.full_ratio)
+
+    def change(self, settings: RetentionSettings) -> None:
+        """Follow other rules from now on."""
         self._settings = settings
         self._hours = parse_hours(settings.delete_when)
-        self._manual_rounds = 0
-        self.disk_state = DiskState(log.chain.directory, 0.0, settings.full_ratio)
 
     def request_now(self) -> None:
         """Delete expired files without waiting for the hour, as an operator may ask."""

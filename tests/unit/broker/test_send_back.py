@@ -259,7 +259,7 @@ def test_refusals_have_the_codes_of_rocketmq(
         ResponseCode.NO_PERMISSION,
         "the topic[%RETRY%group] sending message is forbidden",
     )
-    handler._is_writable = False
+    handler.is_writable = False
     assert refusal(request(offset)) == (
         ResponseCode.NO_PERMISSION,
         "the broker[127.0.0.1] sending message is forbidden",

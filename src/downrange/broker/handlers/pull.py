@@ -131,11 +131,28 @@ class PullHandler:
         self._gate = gate
         self._before_consume = before_consume
         self._broker_address = broker_address
+        self.long_polling = LongPolling(self._resume, call_soon, waiting_max)
+        store.add_listener(self.long_polling.on_arrival, self.long_polling.topics)
+        self.change(
+            is_readable=is_readable,
+            long_polling_enabled=long_polling_enabled,
+            short_polling_ms=short_polling_ms,
+            waiting_max=waiting_max,
+        )
+
+    def change(
+        self,
+        *,
+        is_readable: bool,
+        long_polling_enabled: bool,
+        short_polling_ms: int,
+        waiting_max: int,
+    ) -> None:
+        """Follow other settings from now on."""
         self._is_readable = is_readable
         self._long_polling_enabled = long_polling_enabled
         self._short_polling_ms = short_polling_ms
-        self.long_polling = LongPolling(self._resume, call_soon, waiting_max)
-        store.add_listener(self.long_polling.on_arrival, self.long_polling.topics)
+        self.long_polling.count_max = waiting_max
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""

@@ -82,6 +82,10 @@ class ReplyHandler:
         self._store_address = format_address(*decode_host(store_host))
         self._region = region
         self._traces = traces
+        self.change(stores_replies=stores_replies, accepts_from_ms=accepts_from_ms)
+
+    def change(self, *, stores_replies: bool, accepts_from_ms: int) -> None:
+        """Follow other settings from now on."""
         self._stores_replies = stores_replies
         self._accepts_from_ms = accepts_from_ms
 

@@ -137,11 +137,22 @@ class SendHandler:
             f"CLUSTER\x01{cluster_name}\x02"
         ).encode()
         self._broker_address = broker_address
+        # The configuration with which a topic was last found good; it is replaced, never changed.
+        self.admitted: dict[str, TopicConfig] = {}
+        self.change(
+            is_writable=is_writable,
+            rejects_transactions=rejects_transactions,
+            accepts_from_ms=accepts_from_ms,
+        )
+
+    def change(
+        self, *, is_writable: bool, rejects_transactions: bool, accepts_from_ms: int
+    ) -> None:
+        """Follow other settings from now on."""
         self._is_writable = is_writable
         self._rejects_transactions = rejects_transactions
         self._accepts_from_ms = accepts_from_ms
-        # The configuration with which a topic was last found good; it is replaced, never changed.
-        self.admitted: dict[str, TopicConfig] = {}
+        self.admitted.clear()
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""

@@ -77,7 +77,7 @@ class SendBackHandler:
         self._stats = stats
         self._chance = chance
         self._broker_address = broker_address
-        self._is_writable = is_writable
+        self.is_writable = is_writable
         self._after_send_back = after_send_back
 
     def routes(self) -> dict[int, Handler]:
@@ -93,7 +93,7 @@ class SendBackHandler:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group not exist, {header.group}; {_HELP}",
             )
-        if not self._is_writable:
+        if not self.is_writable:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_address}] sending message is forbidden",

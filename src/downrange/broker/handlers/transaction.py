@@ -77,6 +77,10 @@ class TransactionHandler:
     ) -> None:
         self._half_messages = half_messages
         self._clock = clock
+        self.change(timeout_ms=timeout_ms, waiting_ends_max=waiting_ends_max)
+
+    def change(self, *, timeout_ms: int, waiting_ends_max: int) -> None:
+        """Follow other settings from now on."""
         self._timeout_ms = timeout_ms
         self._waiting_ends_max = waiting_ends_max
 

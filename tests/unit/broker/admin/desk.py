@@ -6,11 +6,12 @@ from pathlib import Path
 
 from unit.store.building import StagedDisk, open_store
 
-from downrange.broker.handlers.admin.config import Apply, LiveSettings
+from downrange.broker.handlers.admin.config import LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
 from downrange.broker.handlers.admin.routes import admin_routes
 from downrange.broker.handlers.client import ClientHandler
 from downrange.broker.rates import Rates
+from downrange.broker.setting_changes import Apply
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.subscriptions import SubscriptionFilters

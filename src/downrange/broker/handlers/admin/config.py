@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from downrange.broker.handlers.admin.config_file import ConfigFile
+from downrange.broker.setting_changes import Apply
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.model.topics import DataVersion
 from downrange.protocol.command import Command, response
@@ -52,9 +53,6 @@ _CHECKS: Mapping[str, Callable[[str], object]] = {
     "deleteWhen": parse_hours,
     "messageDelayLevel": DelayLevels.parse,
 }
-
-# Puts new settings to work in the running broker.
-Apply = Callable[[BrokerSettings, StoreFileSettings], None]
 
 
 class LiveSettings:

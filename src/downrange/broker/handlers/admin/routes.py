@@ -60,7 +60,7 @@ def admin_routes(
         disk,
         clock,
         waiting,
-        accepts_from_ms=settings.broker.accepts_from_ms,
+        lambda: settings.broker.accepts_from_ms,
     )
     return {
         **unsupported.routes(),

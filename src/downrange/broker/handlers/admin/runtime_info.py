@@ -69,8 +69,7 @@ class RuntimeInfoHandler:
         disk: Disk,
         clock: Clock,
         waiting: Callable[[], WaitingLines],
-        *,
-        accepts_from_ms: int = 0,
+        accepts_from_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._stats = stats
@@ -99,7 +98,7 @@ class RuntimeInfoHandler:
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "bootTimestamp": str(self._boot_ms),
             "runtime": _duration(int(self._clock.monotonic_s() - self._boot_s)),
-            "startAcceptSendRequestTimeStamp": str(self._accepts_from_ms),
+            "startAcceptSendRequestTimeStamp": str(self._accepts_from_ms()),
             **self._traffic(),
             **self._log(),
             **self._disks(),
