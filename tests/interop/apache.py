@@ -114,6 +114,7 @@ class BrokerPlan:
     bind_host: str = LOOPBACK
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     java_properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    heap: Sequence[str] = SERVER_HEAP
 
     def properties(self) -> dict[str, str]:
         """Return the content of broker.conf."""
@@ -161,7 +162,13 @@ def start_broker(plan: BrokerPlan) -> Server:
     main = "org.apache.rocketmq.broker.BrokerStartup"
     address = f"{plan.bind_host}:{plan.port}"
     return _start_server(
-        "broker", main, plan.folder, address, plan.properties(), plan.java_properties
+        "broker",
+        main,
+        plan.folder,
+        address,
+        plan.properties(),
+        plan.java_properties,
+        plan.heap,
     )
 
 
@@ -283,6 +290,7 @@ def _start_server(
     address: str,
     settings: Mapping[str, str],
     java_properties: Mapping[str, str],
+    heap: Sequence[str] = SERVER_HEAP,
 ) -> Server:
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "server.conf"
@@ -291,7 +299,7 @@ def _start_server(
     logging_file = f"rmq.{'broker' if 'broker' in main else 'namesrv'}.logback.xml"
     command = [
         "java",
-        *SERVER_HEAP,
+        *heap,
         *OPEN_MODULES,
         f"-Duser.home={folder}",
         f"-Drocketmq.home.dir={folder}",

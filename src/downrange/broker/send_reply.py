@@ -6,7 +6,6 @@ from downrange.broker.message_writer import put_code
 from downrange.protocol.command import Command, Serialization, response
 from downrange.protocol.command_codec import encode_command
 from downrange.protocol.languages import LanguageCode
-from downrange.protocol.message_id import encode_message_id
 from downrange.protocol.versions import CURRENT_VERSION
 from downrange.store.appender import Appended
 from downrange.store.errors import PutStatus
@@ -24,7 +23,6 @@ class SendReply:
     """Knows what is the same in every answer of this broker."""
 
     def __init__(self, store_host: bytes, region: str, *, traces: bool) -> None:
-        self._store_host = store_host
         self._host_hex = store_host.hex().upper().encode()
         self._constant_fields = {"MSG_REGION": region, "TRACE_ON": "true" if traces else "false"}
         trace = b"true" if traces else b"false"
@@ -94,9 +92,9 @@ class SendReply:
         unique_key: bytes | None,
     ) -> bytes:
         """The frame for messages whose status is known; a batch has one id for each."""
-        ids = (encode_message_id(self._store_host, one.physical_offset) for one in placed)
+        host = self._host_hex.decode()
         fields = {
-            "msgId": ",".join(ids),
+            "msgId": ",".join([f"{host}{one[0]:016X}" for one in placed]),
             "queueId": str(queue_id),
             "queueOffset": str(placed[0].queue_offset),
             **self._constant_fields,

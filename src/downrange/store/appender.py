@@ -18,7 +18,7 @@ from downrange.protocol.record import (
 from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
 from downrange.runtime.clock import Clock
 from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
-from downrange.store.dispatch_entry import EntryReader, is_queued
+from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.dispatcher import Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.queue_table import QueueTable
@@ -135,8 +135,7 @@ class Appender:
             queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
             properties,
         ))  # fmt: skip
-        if self._wall_ns() - stored_ns > self._busy_ns:
-            self._busy_until_ns = self._wall_ns() + self._busy_ns
+        self._note_time(stored_ns)
         return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
 
     def append_batch(
@@ -153,36 +152,63 @@ class Appender:
             raise self.refusal.with_traceback(None)
         if not messages:
             raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
-        _, name = self._topics.get(topic) or self._admit_topic(topic)
+        magic, name = self._topics.get(topic) or self._admit_topic(topic)
         if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):
             raise AppendRefusedError(
                 PutStatus.BATCH_ILLEGAL, f"topic {topic!r} takes no batches: send one by one"
             )
-        head_bytes = HEADS[((sys_flag | self._store_flag) >> 4) & 3].size
+        sys_flag |= self._store_flag
+        head = HEADS[(sys_flag >> 4) & 3]
+        fixed_bytes = head.size + len(name) + 2
         size = body_bytes = 0
         for _, body, properties in messages:
             if len(properties) > PROPERTIES_BYTES_MAX:
                 raise _properties_too_long(properties)
             body_bytes += len(body)
-            size += head_bytes + len(body) + len(name) + 2 + len(properties)
-        # Room for all of them in one file; after that no single one can be refused.
+            size += fixed_bytes + len(body) + len(properties)
+        # Room for all of them in one file, or none is taken.
         self._check(size, body_bytes)
         try:
-            self._log.place(size)
+            physical_offset = self._log.place(size)
         except OSError as error:
             raise self._no_room(size, error) from error
-        appended = []
-        busy_until_ns = 0
+        queue = self._queues.ensure(topic, queue_id)
+        queued = is_queued(sys_flag)
+        queue_offset = queue.next_offset if queued else 0
+        stored_ns = self._wall_ns()
+        stored_ms = stored_ns // 1_000_000
+        read_entry = self._entries.tag_code_and_keys
+        parts: list[bytes] = []
+        entries: list[DispatchEntry] = []
+        appended: list[Appended] = []
         for flag, body, properties in messages:
-            self._busy_until_ns = 0  # one that takes long must not keep out those behind it
-            appended.append(
-                self.append(
-                    topic, queue_id, body, properties, sys_flag, flag, born_timestamp, born_host
-                )
-            )
-            busy_until_ns = max(busy_until_ns, self._busy_until_ns)
-        self._busy_until_ns = busy_until_ns
+            size = fixed_bytes + len(body) + len(properties)
+            packed = head.pack(
+                size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
+                sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0, len(body),
+            )  # fmt: skip
+            parts += (packed, body, name, _pack_length(len(properties)), properties)
+            tag_code, keys = read_entry(topic, sys_flag, properties, stored_ms)
+            entries.append((
+                queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
+                properties,
+            ))  # fmt: skip
+            place = (physical_offset, size, queue_offset, stored_ms)
+            appended.append(_new_tuple(Appended, place))
+            physical_offset += size
+            queue_offset += queued
+        self._log.write(parts[0], b"".join(parts[1:]))
+        queue.next_offset += len(messages) if queued else 0
+        self.store_timestamp = stored_ms
+        self._dispatcher.offer_all(entries)
+        self._note_time(stored_ns)
         return appended
+
+    def _note_time(self, begun_ns: int) -> None:
+        """After an append that took long the next ones are refused for as long."""
+        now_ns = self._wall_ns()
+        if now_ns - begun_ns > self._busy_ns:
+            self._busy_until_ns = now_ns + self._busy_ns
 
     def _check(self, size: int, body_bytes: int) -> None:
         """Refuse what is too large, and everything while memory or disk are behind."""

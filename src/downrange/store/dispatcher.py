@@ -65,6 +65,13 @@ class Dispatcher:
             return
         self._pending.append(entry)
 
+    def offer_all(self, entries: list[DispatchEntry]) -> None:
+        """Take note of records that were just appended side by side."""
+        if self._rereads or len(self._pending) + len(entries) > PENDING_MAX:
+            self._rereads = True
+            return
+        self._pending.extend(entries)
+
     def forget_topic(self, topic: str) -> None:
         """Give messages of a topic that are in the log by now no queue entry: it was deleted."""
         self.deleted_below[topic] = self._log.max_offset
