@@ -81,10 +81,13 @@ def text_start(message: Sent) -> int:
     return message.physical_offset + message.size - len(message.properties) - len(message.topic) - 2
 
 
-def check_survivors(store: MessageStore, tail: Tail, position: int) -> list[Sent]:
+def check_survivors(
+    store: MessageStore, tail: Tail, position: int
+) -> tuple[list[Sent], list[Sent]]:
     """Everything before the tear is there, nothing of what it hit is.
 
-    A record torn in its topic or properties may have come through, with other ones.
+    A record torn in its topic or properties may have come through, with other ones; it is the
+    second thing that this returns.
     """
     tear_offset = tail.base_offset + position
     kept = [m for m in tail.template.sent if m.physical_offset + m.size <= tear_offset]
@@ -98,7 +101,7 @@ def check_survivors(store: MessageStore, tail: Tail, position: int) -> list[Sent
         check_entries(store, kept)
     else:
         assert [(body, at) for body, _, at in more] in ([], [(hit.body, hit.physical_offset)])
-    return kept
+    return kept, [hit] if more else []
 
 
 def tear(
@@ -108,7 +111,7 @@ def tear(
     changed: dict[str, bytes | None] = {tail.log_file: torn(tail, how, position, rng)}
     settings = tail.template.lay_out(root, changed)
     store, report = reopen(settings)
-    kept = check_survivors(store, tail, position)
+    kept, changed_one = check_survivors(store, tail, position)
     assert report.end_offset <= tail.base_offset + tail.end
     if not goes_on:
         abandon(store)
@@ -118,7 +121,7 @@ def tear(
     store.close()
     store, report = reopen(settings)
     assert report.damages == []
-    check_all(store, kept + fresh)
+    check_all(store, kept + changed_one + fresh, but=changed_one)
     store.close()
 
 
