@@ -213,6 +213,7 @@ class Assembler:
             self._loop.time,
             self._loop.call_soon,
             self._protection.pulls,
+            tables.filters.get,
             broker_address=self._address,
             before_consume=(
                 self._hooked_consumes.before_consume if self._hooked_consumes is not None else None
@@ -276,6 +277,7 @@ class Assembler:
                 tables.consumers,
                 tables.producers,
                 self._filters.filter_of,
+                tables.filters.register,
             ).routes(),
             **OffsetHandler(
                 tables.topics,

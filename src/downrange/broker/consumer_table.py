@@ -63,6 +63,7 @@ class ConsumerTable:
 
     `on_ids_changed` is called at once when somebody joins, leaves or is lost, and when the group
     subscribes other topics; never for groups that broadcast, where nothing is shared out.
+    `on_group_gone` hears of a group that has lost its last client.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ConsumerTable:
         self._groups_by_connection: dict[Connection, set[str]] = {}
         self._learned: dict[tuple[str, str], tuple[Subscription, float]] = {}
         self.on_ids_changed: list[IdsListener] = []
+        self.on_group_gone: list[Callable[[str], None]] = []
 
     # --- heartbeats ------------------------------------------------------------------------
 
@@ -269,6 +271,8 @@ class ConsumerTable:
         _log.info("consumer %s of group %s %s", client.client_id, group_name, reason)
         if not group.clients:
             del self._groups[group_name]
+            for listener in self.on_group_gone:
+                listener(group_name)
             return True
         has_other_topics = self._merge(group)
         if has_other_topics or client.client_id not in group.client_ids:

@@ -6,16 +6,19 @@ from pathlib import Path
 
 from downrange.broker.assignment import RequestModeTable
 from downrange.broker.consumer_table import ConsumerTable
+from downrange.broker.filter_table import FilterTable
 from downrange.broker.group_table import GroupSettings, GroupTable
 from downrange.broker.offset_table import OffsetTable
 from downrange.broker.producer_table import ProducerTable
 from downrange.broker.queue_locks import QueueLocks
 from downrange.broker.settings import BrokerSettings
+from downrange.broker.subscriptions import SubscriptionFilters
 from downrange.broker.system_topics import TopicSettings
 from downrange.broker.topic_table import TopicTable
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.feature_tables import request_modes_file
+from downrange.store.filter_tables import consumer_filters_file
 from downrange.store.json_tables import groups_file, topics_file
 from downrange.store.offset_tables import consumer_offsets_file
 
@@ -33,6 +36,7 @@ class BrokerTables:
     consumers: ConsumerTable
     producers: ProducerTable
     locks: QueueLocks
+    filters: FilterTable
 
     def load(self) -> None:
         """Take what the files hold."""
@@ -40,6 +44,7 @@ class BrokerTables:
         self.groups.load()
         self.offsets.load()
         self.modes.load()
+        self.filters.load()
 
     def save_changed(self) -> None:
         """Make durable what changed; a table whose file cannot be written stays marked."""
@@ -48,6 +53,7 @@ class BrokerTables:
             ("groups", self.groups),
             ("offsets", self.offsets),
             ("request modes", self.modes),
+            ("subscriptions by SQL92", self.filters),
         ):
             if table.is_dirty:
                 try:
@@ -61,6 +67,11 @@ def build_tables(
 ) -> BrokerTables:
     """Empty tables with the broker's own topics and groups."""
     disk.make_directory(config_path)
+    consumers = ConsumerTable(clock, client_expiry_ms=settings.client_expiry_ms)
+    filters = FilterTable(
+        consumer_filters_file(disk, config_path), clock, SubscriptionFilters.compile
+    )
+    consumers.on_group_gone.append(filters.unregister)
     return BrokerTables(
         topics=TopicTable(
             topics_file(disk, config_path),
@@ -83,7 +94,8 @@ def build_tables(
         ),
         offsets=OffsetTable(consumer_offsets_file(disk, config_path), clock),
         modes=RequestModeTable(request_modes_file(disk, config_path)),
-        consumers=ConsumerTable(clock, client_expiry_ms=settings.client_expiry_ms),
+        consumers=consumers,
         producers=ProducerTable(clock, client_expiry_ms=settings.client_expiry_ms),
         locks=QueueLocks(clock),
+        filters=filters,
     )

@@ -34,6 +34,7 @@ from downrange.store.feature_tables import (
     timer_metrics_file,
     transaction_metrics_file,
 )
+from downrange.store.filter_tables import ConsumerFilters
 from downrange.store.json_tables import (
     GroupTable,
     TableFile,
@@ -70,6 +71,7 @@ BY_FILE: dict[str, tuple[type[Struct], Callable[[object], bytes]]] = {
     "consumerOrderInfo.json": (OrderedPops, write_pretty_json),
     "timermetrics": (TimerMetrics, write_json),
     "transactionMetrics": (TransactionMetrics, write_json),
+    "consumerFilter.json": (ConsumerFilters, write_pretty_json),
 }
 GOLDEN = Path(__file__).parents[2] / "golden"
 CAPTURED = sorted(

@@ -1,6 +1,6 @@
 """A client's life on a broker: heartbeats, leaving, who else is here, would my filter do?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.group_table import GroupTable
@@ -32,6 +32,8 @@ UNIT_SUBSCRIPTION_FLAG = 2
 
 # Raises `Refused` for a subscription that this broker cannot filter by.
 CheckSubscription = Callable[[Subscription], object]
+# Takes note of what a group subscribes by expressions that are to outlive its clients.
+KeepFilters = Callable[[str, Iterable[Subscription]], None]
 
 
 class ClientHandler:
@@ -44,12 +46,14 @@ class ClientHandler:
         consumers: ConsumerTable,
         producers: ProducerTable,
         check_subscription: CheckSubscription,
+        keep_filters: KeepFilters = lambda _group, _subscriptions: None,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
         self._check_subscription = check_subscription
+        self._keep_filters = keep_filters
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -141,3 +145,5 @@ class ClientHandler:
             without_subscriptions=heartbeat.without_sub,
             notifies=config.notify_consumer_ids_changed_enable,
         )
+        if not heartbeat.without_sub:
+            self._keep_filters(consumer.group_name, consumer.subscription_data_set)

@@ -9,6 +9,7 @@ from downrange.broker.overload import Gate
 from downrange.broker.rates import PullCounts
 from downrange.broker.stats import BrokerStats
 from downrange.broker.subscriptions import SubscriptionFilters
+from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
 from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.protocol.command import Command, response
@@ -19,6 +20,7 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.store.filter_tables import GroupFilter
 from downrange.store.message_store import MessageStore
 from downrange.store.reader import BYTES_MAX, ReadResult, ReadStatus
 
@@ -110,6 +112,7 @@ class PullHandler:
         now_s: Callable[[], float],
         call_soon: Callable[[Callable[[], None]], object],
         gate: Gate,
+        filter_data: Callable[[str, str], GroupFilter | None],
         *,
         broker_address: str,
         before_consume: Callable[[Delivery], None] | None = None,
@@ -129,6 +132,7 @@ class PullHandler:
         self._counts = counts
         self._now_s = now_s
         self._gate = gate
+        self._filter_data = filter_data
         self._before_consume = before_consume
         self._broker_address = broker_address
         self.long_polling = LongPolling(self._resume, call_soon, waiting_max)
@@ -338,7 +342,24 @@ class PullHandler:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
+        if not is_tag_type(subscription.expression_type):
+            self._check_filter_data(header)
         return subscription
+
+    def _check_filter_data(self, header: PullRequest) -> None:
+        """Whether the group's expression was one, and is not older than what the pull knows."""
+        found = self._filter_data(header.topic, header.consumer_group)
+        if found is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"no filter data of group [{header.consumer_group}] for topic [{header.topic}]: "
+                "the expression of its heartbeat may be wrong",
+            )
+        if found.client_version < header.sub_version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
 
 
 def _code(status: ReadStatus, asked_offset: int) -> int:
