@@ -16,19 +16,23 @@ from enum import StrEnum
 from typing import Final
 
 from downrange.client.broker_calls import BrokerCalls
+from downrange.client.client_id import local_ip
 from downrange.client.errors import ClientStateError, DuplicateGroupError, RocketMQError
 from downrange.client.heartbeats import Heartbeats
 from downrange.client.hooks import RpcHook
 from downrange.client.name_servers import Fetcher, NameServers
 from downrange.client.participant import Participant
 from downrange.client.peers import Peers
+from downrange.client.request_reply import ReplyTable
 from downrange.client.routes import Routes
 from downrange.client.settings import ClientSettings
 from downrange.model.topics import MASTER_ID
 from downrange.protocol.bodies.heartbeat import ConsumerGroup, ProducerGroup
 from downrange.protocol.command import Command
 from downrange.protocol.errors import ProtocolError
+from downrange.protocol.hosts import encode_ip
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.network import Network
 from downrange.runtime.clock import Clock
@@ -85,8 +89,10 @@ class Session:
         self._process_id = around.process_id()
         self.loop = asyncio.get_running_loop()
         self._starting = asyncio.Lock()
+        self.replies = ReplyTable(around.clock)
         self._handlers: dict[int, Handler] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.on_push,
         }
         self.peers = Peers(
             around.network,
@@ -117,6 +123,12 @@ class Session:
             self.routes,
             lambda: [*self._producers.values(), *self._consumers.values()],
             version_2=settings.heartbeat_v2,
+        )
+        self.unique_ids = UniqueIdGenerator(
+            ip=_number_of(settings.client_ip),
+            process_id=self._process_id,
+            clock=around.clock,
+            random=around.chance,
         )
         self._jobs_running: set[str] = set()
 
@@ -309,6 +321,15 @@ class Session:
     async def _greet(self, address: str, is_master: bool) -> None:
         if await self.heartbeats.send(address, is_master=is_master):
             self.rebalance_soon()
+
+
+def _number_of(ip: str) -> str:
+    """An address that can stand in a unique id; a client may call itself by another name."""
+    try:
+        encode_ip(ip)
+    except ProtocolError:
+        return local_ip()
+    return ip
 
 
 def _only_logged(name: str, error: BaseException) -> None:

@@ -163,11 +163,34 @@ class Connection(asyncio.Protocol):
             timer.cancel()
             self._calls.pop(opaque, None)
 
+    def expect(self) -> tuple[int, asyncio.Future[Command]]:
+        """A number for a request that the caller writes and times itself, and its answer to be.
+
+        The caller must `forget` it in the end, answered or not.
+        """
+        if self.is_closed:
+            raise ConnectionLostError(f"{self.address} is not connected")
+        if len(self._calls) >= CALLS_MAX:
+            raise TooManyRequestsError(
+                f"{CALLS_MAX} requests to {self.address} wait for an answer already"
+            )
+        opaque = next(self._opaques) & 0x7FFFFFFF
+        future = self._calls[opaque] = self._loop.create_future()
+        return opaque, future
+
+    def forget(self, opaque: int) -> None:
+        """Wait for an answer no more."""
+        self._calls.pop(opaque, None)
+
+    def next_opaque(self) -> int:
+        """A number for a request without an answer."""
+        return next(self._opaques) & 0x7FFFFFFF
+
     def send_one_way(
         self, code: int, ext_fields: dict[str, str] | None = None, body: bytes | None = None
     ) -> None:
         """Send a request that nobody answers."""
-        opaque = next(self._opaques) & 0x7FFFFFFF
+        opaque = self.next_opaque()
         self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body, one_way=True))
 
     def send(self, command: Command) -> None:
