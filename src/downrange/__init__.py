@@ -1,1 +1,118 @@
-"""RocketMQ in Python: compatible with Apache RocketMQ on the wire and on disk."""
+"""RocketMQ in Python: compatible with Apache RocketMQ on the wire and on disk.
+
+The names of the client are here; each is loaded when it is first used, so that a program pays only
+for what it needs.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from downrange.client.acl_signature import Credentials
+    from downrange.client.consumer_settings import PushConsumerSettings
+    from downrange.client.errors import (
+        BrokerRefusal,
+        BrokerUnreachableError,
+        ClientStateError,
+        ClientTimeoutError,
+        DuplicateGroupError,
+        InvalidMessageError,
+        NoNameServerError,
+        NoRouteCause,
+        NoRouteError,
+        RequestTimeoutError,
+        RocketMQError,
+        TooMuchInFlightError,
+        UnknownBrokerError,
+    )
+    from downrange.client.message import Message, ReceivedMessage, SendReceipt, SendStatus
+    from downrange.client.producer import Producer
+    from downrange.client.push_consumer import PushConsumer
+    from downrange.client.request_reply import make_reply
+    from downrange.client.settings import ClientSettings, ProducerSettings
+    from downrange.client.transaction_producer import (
+        TransactionListener,
+        TransactionProducer,
+        TransactionReceipt,
+        TransactionState,
+    )
+    from downrange.model.topics import MessageQueue
+
+_MODULE_OF = {
+    "BrokerRefusal": "client.errors",
+    "BrokerUnreachableError": "client.errors",
+    "ClientSettings": "client.settings",
+    "ClientStateError": "client.errors",
+    "ClientTimeoutError": "client.errors",
+    "Credentials": "client.acl_signature",
+    "DuplicateGroupError": "client.errors",
+    "InvalidMessageError": "client.errors",
+    "Message": "client.message",
+    "MessageQueue": "model.topics",
+    "NoNameServerError": "client.errors",
+    "NoRouteCause": "client.errors",
+    "NoRouteError": "client.errors",
+    "Producer": "client.producer",
+    "ProducerSettings": "client.settings",
+    "PushConsumer": "client.push_consumer",
+    "PushConsumerSettings": "client.consumer_settings",
+    "ReceivedMessage": "client.message",
+    "RequestTimeoutError": "client.errors",
+    "RocketMQError": "client.errors",
+    "SendReceipt": "client.message",
+    "SendStatus": "client.message",
+    "TooMuchInFlightError": "client.errors",
+    "TransactionListener": "client.transaction_producer",
+    "TransactionProducer": "client.transaction_producer",
+    "TransactionReceipt": "client.transaction_producer",
+    "TransactionState": "client.transaction_producer",
+    "UnknownBrokerError": "client.errors",
+    "make_reply": "client.request_reply",
+}
+
+__all__ = [
+    "BrokerRefusal",
+    "BrokerUnreachableError",
+    "ClientSettings",
+    "ClientStateError",
+    "ClientTimeoutError",
+    "Credentials",
+    "DuplicateGroupError",
+    "InvalidMessageError",
+    "Message",
+    "MessageQueue",
+    "NoNameServerError",
+    "NoRouteCause",
+    "NoRouteError",
+    "Producer",
+    "ProducerSettings",
+    "PushConsumer",
+    "PushConsumerSettings",
+    "ReceivedMessage",
+    "RequestTimeoutError",
+    "RocketMQError",
+    "SendReceipt",
+    "SendStatus",
+    "TooMuchInFlightError",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionState",
+    "UnknownBrokerError",
+    "make_reply",
+]
+
+
+if not TYPE_CHECKING:  # a type checker shall complain about names that are not there
+
+    def __getattr__(name: str) -> object:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module 'downrange' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"downrange.{module}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

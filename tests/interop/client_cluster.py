@@ -40,10 +40,10 @@ def wants_apache() -> bool:
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path) -> Iterator[ClientCluster]:
-    """One name server and one broker while the block runs."""
+def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[ClientCluster]:
+    """One name server and one broker while the block runs; whose, is said here or by `make`."""
     with contextlib.ExitStack() as servers:
-        if wants_apache():
+        if wants_apache() if of_apache is None else of_apache:
             names = servers.enter_context(apache.start_name_server(folder / "name-server"))
             plan = apache.plan_broker(
                 folder / "broker", folder / "broker" / "store", names.address, SETTINGS

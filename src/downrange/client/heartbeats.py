@@ -41,6 +41,7 @@ class Heartbeats:
         self._participants = participants
         self._version_2 = version_2
         self._sending: set[str] = set()
+        self._again: set[str] = set()
         self._failing: set[str] = set()
         self._fingerprints: dict[str, int] = {}  # by address: what the broker knows already
         self.versions: dict[str, int] = {}  # by address: the release of the broker
@@ -55,13 +56,18 @@ class Heartbeats:
 
     async def send(self, address: str, *, is_master: bool = True) -> bool:
         """One broker; whether it has answered. There may be nothing to say."""
-        beat = self._beat()
-        nobody = not beat.producer_data_set and not beat.consumer_data_set
-        if nobody or (not is_master and not beat.consumer_data_set) or address in self._sending:
+        if address in self._sending:
+            self._again.add(address)  # somebody may have joined since that one was written
             return False
         self._sending.add(address)
         try:
-            await self._send(address, beat)
+            self._again.add(address)
+            while address in self._again:
+                self._again.discard(address)
+                beat = self._beat()
+                if not beat.consumer_data_set and not (is_master and beat.producer_data_set):
+                    return False
+                await self._send(address, beat)
         except (RocketMQError, ProtocolError) as error:
             # Once for each outage: a dead broker stays in the routes for two minutes.
             if address not in self._failing:

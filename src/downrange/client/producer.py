@@ -97,6 +97,8 @@ class Producer:
             await self._sessions.release(session)
             raise
         self.state = ServiceState.RUNNING
+        # Brokers that the session knows already must hear of a new group before they can ask it.
+        session.supervisor.spawn("greet brokers", session.heartbeats.send_to_all())
 
     async def shutdown(self) -> None:
         """Send the rest of the trace, leave the group, give the session back."""
@@ -124,9 +126,15 @@ class Producer:
         With a queue or a selector there is one try, else 1 + `retries` over different brokers;
         all of it within `timeout_s`.
         """
+        # Written out instead of calling `_send`: this is the path of nearly every message.
         sender, maker = self._ready()
         outgoing = maker.make(message)
-        return await self._send(sender, outgoing, queue, selector, timeout_s)
+        limit_s = self.settings.send_timeout_s if timeout_s is None else timeout_s
+        if queue is not None or selector is not None:
+            queue = await self._target(sender, outgoing, queue, selector, limit_s)
+        if outgoing.topic not in self._published:
+            self._note_topic(outgoing.topic)
+        return await sender.send(outgoing, queue, limit_s, tries=1 + self.settings.retries)
 
     async def send_batch(
         self,
