@@ -13,7 +13,6 @@ from downrange.client.errors import BrokerUnreachableError, RocketMQError
 from downrange.client.message import SendReceipt
 from downrange.client.outgoing import Outgoing
 from downrange.client.peers import translated
-from downrange.client.receipts import refusal
 from downrange.client.sender import Attempt, FirstTry, Sender
 from downrange.client.session import Session
 from downrange.model.topics import MessageQueue
@@ -88,7 +87,7 @@ class AsyncSend:
             if answer.code == ResponseCode.SUCCESS:
                 self._finish(sender.receipts.receipt(answer, self._outgoing, attempt.queue))
                 return
-            first = FirstTry(attempt.queue, refusal(answer, attempt.address), answer)
+            first = sender.first_try(attempt, answer)
         else:
             assert isinstance(error, RemotingError)
             first = FirstTry(attempt.queue, translated(error))

@@ -1,5 +1,6 @@
 """Requests to brokers and name servers by address: signed, hooked, errors are the client's own."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -14,6 +15,7 @@ from downrange.client.hooks import RpcHook
 from downrange.protocol.command import Command
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import format_address, parse_address
+from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.errors import (
@@ -25,6 +27,7 @@ from downrange.remoting.errors import (
 from downrange.remoting.network import Network
 
 VIP_PORT_DISTANCE: Final = 2
+RETIRED_S: Final = 30.0  # what waits on a connection that is given up may end until then
 
 
 class Peers:
@@ -67,8 +70,14 @@ class Peers:
     ) -> Command:
         """Ask and wait for the answer; connecting counts against the time."""
         fields = self.prepared(address, code, fields, body)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
         try:
             response = await self._client.call(address, code, fields, body, timeout_s=timeout_s)
+            left_s = deadline_s - loop.time()
+            if response.code == ResponseCode.GO_AWAY and left_s > 0:
+                self.retire(address)
+                response = await self._client.call(address, code, fields, body, timeout_s=left_s)
         except (RemotingError, ProtocolError) as error:
             raise translated(error) from error
         for hook in self.hooks:
@@ -99,6 +108,10 @@ class Peers:
     def connected(self, address: str) -> Connection | None:
         """The connection to a peer if there is one now."""
         return self._client.connected(address)
+
+    def retire(self, address: str) -> None:
+        """The peer wants to be left (GO_AWAY): the next request gets a new connection."""
+        self._client.retire(address, RETIRED_S)
 
     def close(self, address: str | None = None) -> None:
         """Close the connection to one peer, or to all."""

@@ -118,7 +118,7 @@ class Sender:
             else:
                 if answer.code == SUCCESS:
                     return self.receipts.receipt(answer, outgoing, attempt.queue)
-                first = FirstTry(attempt.queue, refusal(answer, attempt.address), answer)
+                first = self.first_try(attempt, answer)
             finally:
                 attempt.channel.forget(attempt.opaque)
         return await self.go_on(
@@ -130,6 +130,11 @@ class Sender:
             tries=tries,
             retries_refusals=retries_refusals,
         )
+
+    def first_try(self, attempt: Attempt, answer: Command) -> FirstTry:
+        """What an answer that is no plain success means for the tries to come."""
+        self._leave_if_told(answer, attempt.address, attempt.channel)
+        return FirstTry(attempt.queue, refusal(answer, attempt.address), answer)
 
     def begin(
         self, outgoing: Outgoing, queue: MessageQueue | None, timeout_s: float
@@ -284,6 +289,7 @@ class Sender:
                 channel.forget(opaque)
         except RemotingError as error:
             raise translated(error) from error
+        self._leave_if_told(answer, address, channel)
         return self.receipts.checked(answer, outgoing, queue, address)
 
     async def _try_hooked(
@@ -308,6 +314,12 @@ class Sender:
         if channel is None or channel.connection is not connection:
             channel = self._channels[address] = SendChannel(connection, self._session.loop)
         return channel
+
+    def _leave_if_told(self, answer: Command, address: str, channel: SendChannel) -> None:
+        """A broker that says GO_AWAY takes no more on this connection; the first answer counts."""
+        if answer.code == ResponseCode.GO_AWAY and self._channels.get(address) is channel:
+            del self._channels[address]
+            self._peers.retire(address)
 
     # --- after a try -----------------------------------------------------------------------
 

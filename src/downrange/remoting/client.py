@@ -93,6 +93,12 @@ class RemotingClient:
         connection = self._connections.get(address)
         return None if connection is None or connection.is_closed else connection
 
+    def retire(self, address: str, close_after_s: float) -> None:
+        """Make a new connection for what comes next; what waits on the old one may still end."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            asyncio.get_running_loop().call_later(close_after_s, connection.close)
+
     def close(self, address: str | None = None) -> None:
         """Close the connection to one peer, or to all."""
         for name in [address] if address is not None else list(self._connections):

@@ -24,6 +24,7 @@ from downrange.client.message import Message, SendReceipt, SendStatus
 from downrange.client.settings import ClientSettings
 from downrange.model.topics import MessageQueue
 from downrange.protocol.command import Command
+from downrange.remoting.connection import Answer
 from downrange.testing.cluster import MemoryCluster
 from downrange.testing.virtual_time import run
 
@@ -300,5 +301,24 @@ def test_a_slow_broker_is_left_alone_for_a_while(tmp_path: Path) -> None:
                     for _ in range(20)
                 ]
                 assert brokers.count("a") == 1
+
+    run(main())
+
+
+def test_a_broker_that_wants_to_be_left_gets_a_new_connection(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with MemoryCluster(tmp_path, broker_names=()) as cluster:
+            answers = [with_code(1500), accepts]
+
+            def answer(request: Command) -> Answer:
+                return answers[min(len(broker.requests), 2) - 1](request)
+
+            broker = ScriptedBroker(cluster, "b", 20_000, answer)
+            await broker.start("orders")
+            async with producer_of(cluster) as producer:
+                assert (await producer.send(Message("orders", b"x"))).queue_offset == 5
+                assert len(broker.requests) == 2
+                assert len(cluster.network.links_to(20_000)) == 2
+            await broker.stop()
 
     run(main())
