@@ -32,6 +32,7 @@ class ClientCluster:
 
     name_server: str
     folder: Path
+    of_apache: bool = False
 
 
 def wants_apache() -> bool:
@@ -42,8 +43,9 @@ def wants_apache() -> bool:
 @contextlib.contextmanager
 def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[ClientCluster]:
     """One name server and one broker while the block runs; whose, is said here or by `make`."""
+    of_apache = wants_apache() if of_apache is None else of_apache
     with contextlib.ExitStack() as servers:
-        if wants_apache() if of_apache is None else of_apache:
+        if of_apache:
             names = servers.enter_context(apache.start_name_server(folder / "name-server"))
             plan = apache.plan_broker(
                 folder / "broker", folder / "broker" / "store", names.address, SETTINGS
@@ -54,4 +56,4 @@ def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[
             servers.enter_context(
                 our_processes.start_broker(folder / "broker", names.address, SETTINGS)
             )
-        yield ClientCluster(names.address, folder)
+        yield ClientCluster(names.address, folder, of_apache)

@@ -5,12 +5,13 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from interop import apache
 from interop.client_cluster import BROKER_NAME, ClientCluster, running_cluster
 
-from downrange.client.errors import BrokerRefusal
+from downrange.client.errors import BrokerRefusal, NoNameServerError
 from downrange.client.message import Message, ReceivedMessage, SendReceipt, SendStatus
 from downrange.client.producer import Producer
 from downrange.client.record_reader import read_records
@@ -255,5 +256,23 @@ def test_a_delayed_message_is_taken_back_where_the_broker_can(cluster: ClientClu
             if receipt.recall_handle is None:
                 pytest.skip("the broker gives no recall handle")
             assert await producer.recall(topic, receipt.recall_handle) == receipt.message_id
+
+    asyncio.run(main())
+
+
+def test_tls_where_the_servers_speak_it_and_a_clear_error_where_not(
+    cluster: ClientCluster,
+) -> None:
+    async def main() -> None:
+        encrypted = replace(client(cluster), use_tls=True)
+        async with Producer("python-tls", client=encrypted) as producer:
+            if cluster.of_apache:
+                receipt = await producer.send(Message("python-tls", b"secret"), timeout_s=10)
+                assert receipt.status is SendStatus.SEND_OK
+            else:
+                started_s = time.monotonic()
+                with pytest.raises(NoNameServerError):
+                    await producer.send(Message("python-tls", b"secret"))
+                assert time.monotonic() - started_s < 5
 
     asyncio.run(main())

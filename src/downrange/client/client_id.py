@@ -4,6 +4,7 @@
 """
 
 import ipaddress
+import os
 import socket
 from typing import Final
 
@@ -32,3 +33,21 @@ def local_ip() -> str:
         except OSError:
             return "127.0.0.1"
     return ip if not ipaddress.ip_address(ip).is_unspecified else "127.0.0.1"
+
+
+class _Process:
+    """The id of this process, known without asking the system for each message."""
+
+    id = os.getpid()
+
+    @classmethod
+    def after_fork(cls) -> None:
+        cls.id = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.after_fork)
+
+
+def process_id() -> int:
+    """The id of this process, also after a fork."""
+    return _Process.id

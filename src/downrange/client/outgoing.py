@@ -149,7 +149,9 @@ class OutgoingMaker:
 
     @staticmethod
     def _text(properties: dict[str, str]) -> str:
-        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+        text = ""
+        for name, value in properties.items():
+            text += f"{name}\x01{value}\x02"
         # Counting once is cheaper than looking into each name and value.
         count = len(properties)
         if text.count("\x01") == count == text.count("\x02") and "" not in properties:

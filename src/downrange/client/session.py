@@ -8,7 +8,6 @@ two processes read are of no use to either.
 
 import asyncio
 import logging
-import os
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from downrange.client.broker_calls import BrokerCalls
-from downrange.client.client_id import local_ip
+from downrange.client.client_id import local_ip, process_id
 from downrange.client.errors import ClientStateError, DuplicateGroupError, RocketMQError
 from downrange.client.heartbeats import Heartbeats
 from downrange.client.hooks import RpcHook
@@ -65,7 +64,7 @@ class ClientSurroundings:
     clock: Clock
     chance: random.Random
     fetch: Fetcher | None = None
-    process_id: Callable[[], int] = field(default=os.getpid)
+    process_id: Callable[[], int] = field(default=process_id)
 
 
 class Session:

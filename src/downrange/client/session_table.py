@@ -4,6 +4,7 @@ A child of a fork starts with an empty table; the sessions of its parent are not
 """
 
 import asyncio
+import os
 import random
 import time
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ from downrange.client.session import ClientSurroundings, Session
 from downrange.client.settings import ClientSettings
 from downrange.client.tls import client_network
 from downrange.runtime.clock import SystemClock
+
+NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"  # as for Java clients, when nothing is said
 
 
 @dataclass(slots=True)
@@ -109,7 +112,10 @@ class SessionTable:
             index = self._generated.index(settings)
             instance = process_instance_name(self._process_id, self._nonce + index)
         ip = settings.client_ip or local_ip()
-        return replace(settings, client_ip=ip, instance_name=instance)
+        named = replace(settings, client_ip=ip, instance_name=instance)
+        if self._around is None and not named.name_server_list and not named.name_server_lookup:
+            return replace(named, name_servers=os.environ.get(NAME_SERVERS_VARIABLE, ""))
+        return named
 
 
 SESSIONS: Final = SessionTable(nonce=time.monotonic_ns())

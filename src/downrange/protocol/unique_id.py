@@ -66,15 +66,23 @@ class UniqueIdGenerator:
         self._counter = 0
         self._month_start_ms = 0
         self._month_end_ms = 0
+        self._last_ms = -1
+        self._head = ""  # all but the counter, the same for all ids of a millisecond
 
     def next_id(self) -> str:
         """A new id, different from each of the 65,535 before it even within a millisecond."""
-        now_ms = self._clock.wall_ms()
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._enter_month(now_ms)
+        now_ms = self._clock.wall_ns() // 1_000_000
+        if now_ms != self._last_ms:
+            self._enter_millisecond(now_ms)
         counter = self._counter
         self._counter = (counter + 1) & _COUNTER_MASK
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        return f"{self._head}{counter:04X}"
+
+    def _enter_millisecond(self, now_ms: int) -> None:
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._enter_month(now_ms)
+        self._last_ms = now_ms
+        self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
 
     def _enter_month(self, now_ms: int) -> None:
         self._month_start_ms = month_start_ms(now_ms, zone=self._zone)

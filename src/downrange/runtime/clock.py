@@ -24,11 +24,8 @@ class SystemClock:
     """The machine's own clock."""
 
     wall_ns = staticmethod(time.time_ns)
+    monotonic_s = staticmethod(time.monotonic)
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Seconds on the machine's monotonic clock."""
-        return time.monotonic()

@@ -1,12 +1,14 @@
 """A session against a cluster in memory: starting, routes, heartbeats, name servers that fail."""
 
 import asyncio
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from unit.broker.one_broker import pass_time
 
+from downrange.client.client_id import process_id
 from downrange.client.errors import (
     ClientStateError,
     DuplicateGroupError,
@@ -351,3 +353,16 @@ def test_heartbeats_of_version_2_leave_out_what_is_known(tmp_path: Path) -> None
             await session.shutdown()
 
     run(main())
+
+
+def test_a_child_knows_that_it_is_another_process() -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"%d" % process_id())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(reader, 32)) == child
+    assert process_id() == os.getpid()
+    os.close(reader)
+    os.close(writer)
