@@ -8,8 +8,10 @@ from downrange.app.process import log_to_stderr, run_service
 from downrange.nameserver.server import NameServer
 from downrange.nameserver.settings import WITHOUT_EFFECT, NameServerSettings
 from downrange.remoting.network import TcpNetwork
+from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
+from downrange.runtime.open_files import raise_limit
 from downrange.runtime.property_text import Property
 from downrange.runtime.settings import SettingsError, SettingsSource
 
@@ -34,9 +36,15 @@ def run(arguments: argparse.Namespace) -> int:
         _log.critical("cannot start: %s", error)
         return 1
 
+    connections_max = min(raise_limit() * 3 // 4, CONNECTIONS_MAX)
     return run_service(
         lambda on_failure: NameServer(
-            settings, TcpNetwork(), SystemClock(), Disk(), on_failure=on_failure
+            settings,
+            TcpNetwork(),
+            SystemClock(),
+            Disk(),
+            on_failure=on_failure,
+            connections_max=connections_max,
         )
     )
 

@@ -90,6 +90,7 @@ class Broker:
             self._supervisor,
             self._routes,
             on_close=self._on_close,
+            idle_s_max=settings.idle_s_max,
             connections_max=around.connections_max,
         )
         self.stats = BrokerStats()

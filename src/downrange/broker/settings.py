@@ -81,6 +81,9 @@ class BrokerSettings:
     notifies_changes: bool = setting(
         "notifyConsumerIdsChangedEnable", True, about="tell consumers who joined or left"
     )
+    idle_s_max: int = setting(
+        "serverChannelMaxIdleTimeSeconds", 120, least=1, about="silence that ends a connection"
+    )
     stops_gracefully: bool = setting(
         "enableShutdownGracefully", False, about="send clients away before the end"
     )

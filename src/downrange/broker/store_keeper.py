@@ -99,7 +99,9 @@ class StoreKeeper:
         self._is_due = False
         if self.is_sync:
             self._start_flush()
-        if self._store.dispatch_some(DISPATCH_COUNT_MAX) >= DISPATCH_COUNT_MAX:
+        # Half of a long line at once, or consumers would fall behind for as long as a flood lasts.
+        count_max = max(DISPATCH_COUNT_MAX, self._store.pending_count // 2)
+        if self._store.dispatch_some(count_max) >= count_max:
             self.note_append()
 
     def _start_flush(self) -> None:

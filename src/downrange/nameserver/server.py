@@ -17,7 +17,7 @@ from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection
 from downrange.remoting.errors import RemotingError
 from downrange.remoting.network import Network
-from downrange.remoting.server import RemotingServer
+from downrange.remoting.server import CONNECTIONS_MAX, RemotingServer
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.runtime.service import OnFailure, Supervisor
@@ -46,6 +46,7 @@ class NameServer:
         disk: Disk,
         *,
         on_failure: OnFailure = _only_logged,
+        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._host, self._port = settings.host, settings.port
         self._scan_interval_s = settings.scan_interval_ms / 1000
@@ -63,6 +64,7 @@ class NameServer:
             handlers.routes(),
             on_close=self._on_close,
             idle_s_max=settings.idle_s_max,
+            connections_max=connections_max,
         )
 
     async def start(self) -> str:

@@ -58,6 +58,11 @@ class Dispatcher:
         """
         self._listeners.append((listener, topics))
 
+    @property
+    def pending_count(self) -> int:
+        """How many wait to be dispatched; those that are to be read again are not counted."""
+        return len(self._pending)
+
     def offer(self, entry: DispatchEntry) -> None:
         """Take note of a record that was just appended."""
         if self._rereads or len(self._pending) >= PENDING_MAX:

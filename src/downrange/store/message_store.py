@@ -148,6 +148,11 @@ class MessageStore:
         return count
 
     @property
+    def pending_count(self) -> int:
+        """How many messages wait to become visible, as far as they are in memory."""
+        return self._dispatcher.pending_count
+
+    @property
     def dispatched_offset(self) -> int:
         """Physical offset up to which consumers can see."""
         return self._dispatcher.offset

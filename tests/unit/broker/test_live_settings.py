@@ -30,8 +30,8 @@ AT_NEXT_START = {
     "defaultTopicQueueNums", "flushConsumerOffsetInterval", "flushDiskType",
     "flushIntervalCommitLog", "listenPort", "loadBalanceThreadPoolQueueCapacity",
     "messageDelayLevel", "messageIndexEnable", "msgTraceTopicName", "regionId",
-    "registerNameServerPeriod", "replyThreadPoolQueueCapacity", "traceOn", "traceTopicEnable",
-    "transactionCheckInterval",
+    "registerNameServerPeriod", "replyThreadPoolQueueCapacity",
+    "serverChannelMaxIdleTimeSeconds", "traceOn", "traceTopicEnable", "transactionCheckInterval",
 }  # fmt: skip
 
 

@@ -8,6 +8,9 @@ from unit.broker.one_broker import UNIQUE_KEY, OneBroker, pass_time, records, sm
 
 from downrange.broker.settings import BrokerSettings
 from downrange.protocol.batch import encode_batch
+from downrange.protocol.bodies.json_body import decode_body
+from downrange.protocol.bodies.statistics import ConsumeStats
+from downrange.protocol.headers.admin_group import GetConsumeStatsRequest
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.send import SendRequestV2
 from downrange.protocol.properties import decode_properties
@@ -245,3 +248,23 @@ def test_sql92_is_refused_by_name_unless_it_is_switched_on(tmp_path: Path) -> No
 
 def _fields(broker: OneBroker, topic: str, offset: int, **changes: object) -> dict[str, str]:
     return encode_header(broker.pull_header(topic, offset, **changes))
+
+
+def test_a_pull_notes_how_far_the_group_has_pulled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with OneBroker(tmp_path) as broker:
+            for _ in range(5):
+                await broker.send("orders")
+            await broker.pull("orders", 1, max_msg_nums=3)
+            stats = await broker.call(
+                RequestCode.GET_CONSUME_STATS,
+                GetConsumeStatsRequest(consumer_group="consumers", topic="orders"),
+            )
+            (offsets,) = [
+                one
+                for queue, one in decode_body(ConsumeStats, stats.body).offset_table.items()
+                if queue.queue_id == 0 and queue.topic == "orders"
+            ]
+            assert offsets.pull_offset == 4
+
+    run(main())

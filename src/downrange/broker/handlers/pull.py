@@ -74,7 +74,7 @@ class Offsets(Protocol):
         ...
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Take note from where the group pulls."""
+        """Take note how far the group has pulled."""
         ...
 
 
@@ -202,10 +202,9 @@ class PullHandler:
                 header.max_msg_bytes or BYTES_MAX,
                 message_filter,
             )
-        if may_park:
-            self._offsets.note_pull(group, topic, queue_id, header.queue_offset)
-            if header.sys_flag & COMMIT_FLAG and reset_offset is None:
-                self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        self._offsets.note_pull(group, topic, queue_id, result.next_offset)
+        if may_park and header.sys_flag & COMMIT_FLAG and reset_offset is None:
+            self._offsets.commit(group, topic, queue_id, header.commit_offset)
         code = _code(result.status, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_park and header.sys_flag & SUSPEND_FLAG:
             self._park(request, connection, header, message_filter)
