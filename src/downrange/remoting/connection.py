@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         on_close: Callable[["Connection"], None] | None = None,
         shortcut: Shortcut | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        is_accepted: bool = False,
     ) -> None:
         self._handlers = handlers
         self._shortcut = shortcut
@@ -63,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._opaques = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
+        self._is_accepted = is_accepted
         self._may_read = True
         self.is_writable = True
         self.is_closed = False
@@ -112,16 +114,22 @@ class Connection(asyncio.Protocol):
         self._write(out)
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: read no more of its requests until it has caught up."""
+        """The peer reads too slowly: read no more of its requests until it has caught up.
+
+        Only the end that was connected to does so: if both did, each could wait for the other.
+        """
         self.is_writable = False
-        if self._transport is not None:
+        if self._is_accepted and self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.is_writable = True
-        if self._transport is not None and not self._transport.is_closing() and self._may_read:
-            self._transport.resume_reading()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_accepted and self._may_read:
+            transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Tell everybody who waits."""

@@ -105,6 +105,7 @@ class RemotingServer:
             on_open=self._admit,
             on_close=self._forget,
             shortcut=self.shortcut,
+            is_accepted=True,
         )
 
     def _admit(self, connection: Connection) -> None:

@@ -280,3 +280,30 @@ def test_a_call_that_is_sent_away_goes_to_the_successor_at_the_same_address() ->
         await leaving
 
     run(main())
+
+
+def test_two_ends_that_both_have_much_to_write_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        (served,) = server.connections
+        link = network.links_to(PORT)[0]
+        link.is_stalled = True
+        for _ in range(10):
+            served.send_one_way(NEVER, body=bytes(1_000_000))
+        calls = [
+            asyncio.ensure_future(connection.call(ECHO, body=bytes(1_000_000), timeout_s=60))
+            for _ in range(10)
+        ]
+        await pass_time(1)
+        assert not served.is_writable
+        assert not connection.is_writable
+        link.is_stalled = False
+        network.links[0][2].resume()
+        other = network.links[0][2].other
+        assert other is not None
+        other.resume()
+        assert {answer.code for answer in await asyncio.gather(*calls)} == {0}
+
+    run(main())
