@@ -4,8 +4,13 @@ from pathlib import Path
 
 from interop.apache import LONG_GROUP
 
+from downrange.broker.filter_table import FilterTable
+from downrange.broker.subscriptions import SubscriptionFilters
 from downrange.model.topics import SubscriptionGroupConfig, TopicConfig
+from downrange.protocol.bodies.heartbeat import Subscription
+from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
+from downrange.store.filter_tables import consumer_filters_file
 from downrange.store.json_tables import GroupTable, TopicTable, groups_file, topics_file
 from downrange.store.settings import ReadSettings, RetentionSettings, StoreSettings
 
@@ -18,6 +23,10 @@ LONG_TOPIC = f"%RETRY%{LONG_GROUP}"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SQL_GROUP = "by-sql"
+SQL_SUBSCRIPTION = Subscription(
+    topic=TOPICS[0], sub_string="number > 3", sub_version=7, expression_type="SQL92"
+)
 
 SEGMENT_BYTES = 32 * MIB  # so that the messages fill several files
 INDEX_SLOTS = 500_000
@@ -71,3 +80,14 @@ def save_tables(root: Path) -> None:
     groups = {LONG_GROUP: SubscriptionGroupConfig(group_name=LONG_GROUP)}
     topics_file(Disk(), config).save(TopicTable(topics=topics))
     groups_file(Disk(), config).save(GroupTable(groups=groups))
+    filters = filter_table(root)
+    filters.register(SQL_GROUP, [SQL_SUBSCRIPTION])
+    filters.save()
+
+
+def filter_table(root: Path) -> FilterTable:
+    """The SQL92 subscriptions of a store, as the last broker has left them."""
+    file = consumer_filters_file(Disk(), root / "config")
+    filters = FilterTable(file, SystemClock(), SubscriptionFilters.compile)
+    filters.load()
+    return filters

@@ -18,6 +18,7 @@ from interop.message_lines import MessageLine, Place, ReceiptLine, StoreFacts
 
 from downrange.protocol.message_id import decode_message_id
 from downrange.runtime.clock import SystemClock
+from downrange.store.filter_tables import GroupFilter
 from downrange.store.message_store import MessageStore
 
 pytestmark = pytest.mark.interop
@@ -204,6 +205,7 @@ def test_apache_reads_what_downrange_wrote_and_downrange_reads_what_apache_added
 ) -> None:
     root = tmp_path / "store"
     exchange_plan.save_tables(root)
+    filters_before = exchange_plan.filter_table(root).get(TOPICS[0], exchange_plan.SQL_GROUP)
     written = write_store(root, tmp_path / "written.jsonl", stop)
     assert len(written) >= exchange_plan.MESSAGES
     assert len(list((root / "commitlog").iterdir())) > 1
@@ -220,6 +222,19 @@ def test_apache_reads_what_downrange_wrote_and_downrange_reads_what_apache_added
     found = read_store(root, dumped)
     message_lines.assert_holds(found, dumped.messages)
     assert_acknowledged(found, receipts)
+    if stop == "clean":
+        assert_filters_kept(root, filters_before)
+
+
+def assert_filters_kept(root: Path, before: GroupFilter | None) -> None:
+    """An Apache broker drops all subscriptions whose bits are not of its Bloom filter."""
+    after = exchange_plan.filter_table(root).get(TOPICS[0], exchange_plan.SQL_GROUP)
+    assert before is not None
+    assert after is not None
+    assert (after.expression, after.client_version) == (before.expression, before.client_version)
+    assert (after.bits, after.born_ms) == (before.bits, before.born_ms)
+    text = (root / "config" / "consumerFilter.json").read_text()
+    assert '"dead":true' in text, "Apache has written the file again"
 
 
 def write_store(root: Path, lines: Path, stop: str) -> dict[Place, MessageLine]:
