@@ -35,7 +35,7 @@ FIRST_LOCK_S: Final = 1.0
 # A queue that is lost ends what it has within the first time, who gets it waits for the second, so
 # that members who come and go cause few messages to be consumed twice.
 DRAIN_S: Final = 0.15
-HANDOVER_S: Final = 0.2
+HANDOVER_S: Final = 0.3
 UNLOCK_WAIT_S: Final = 60.0  # as long as a broker keeps a lock that nobody renews
 
 BeginPulling = Callable[[MessageQueue, ProcessQueue, int], Callable[[], object]]
@@ -106,6 +106,7 @@ class Rebalance:
         self._supervisor = supervisor
         self._wakeup = Wakeup()
         self._last_s = clock.monotonic_s() - MIN_INTERVAL_S
+        self._beginning: dict[MessageQueue, object] = {}  # queues that will be ours in a moment
         self._failing: set[MessageQueue] = set()  # queues that could not be begun the last time
         self.is_paused = False
         self.table: dict[MessageQueue, Assigned] = {}
@@ -154,7 +155,7 @@ class Rebalance:
         queues = self._readable_queues(topic)
         try:
             if self._is_broadcasting:
-                return await self._take(topic, queues, queues, alone=True)
+                return self._take(topic, queues, queues, alone=True)
             members, address = await self._calls.consumer_ids(topic)
             if self._client_id not in members:
                 # The broker has just come back, or was just greeted for the first time. Java gives
@@ -162,7 +163,7 @@ class Rebalance:
                 await self._greet(address)
                 return False
             mine = share_out(self._strategy, self._client_id, queues, members) if queues else []
-            return await self._take(topic, queues, mine, alone=len(members) == 1)
+            return self._take(topic, queues, mine, alone=len(members) == 1)
         except (RocketMQError, ProtocolError) as error:
             if is_retry_topic(topic):  # which exists from the first message on that comes again
                 _log.debug("queues of %s not shared out: %s", topic, error)
@@ -170,7 +171,7 @@ class Rebalance:
             _log.warning("queues of %s not shared out in %s: %s", topic, self._group, error)
             return False
 
-    async def _take(
+    def _take(
         self,
         topic: str,
         queues: Collection[MessageQueue],
@@ -178,6 +179,7 @@ class Rebalance:
         *,
         alone: bool,
     ) -> bool:
+        """Drop what is not ours, begin what is new; whether nothing is missing."""
         wanted = set(mine)
         changed = False
         for queue, one in list(self.table.items()):
@@ -188,30 +190,56 @@ class Rebalance:
                     _log.error("%s was not pulled for two minutes; begins anew", queue)
                 self.drop(one)
                 changed = True
-        new = sorted(queue for queue in wanted if queue not in self.table)
+        for queue in [one for one in self._beginning if one.topic == topic and one not in wanted]:
+            del self._beginning[queue]
+        new = sorted(wanted - self.table.keys() - self._beginning.keys())
         if new:
-            changed |= await self._begin(new, alone=alone)
-        have = {queue for queue in self.working if queue.topic == topic}
+            # Not here: who waits for others must still hear that the group has changed again.
+            token = object()
+            self._beginning.update(dict.fromkeys(new, token))
+            work = self._begin(topic, new, token, alone=alone)
+            self._supervisor.spawn(f"begin with {len(new)} queues of {topic}", work)
         if changed:
-            _log.info(
-                "group %s has %d of %d queues of %s", self._group, len(have), len(queues), topic
-            )
-            if self.on_change is not None:
-                self.on_change(topic, queues, have)
-        return have == wanted
+            self._tell(topic, queues)
+        return wanted == {
+            queue for queue in (*self.working, *self._beginning) if queue.topic == topic
+        }
 
-    async def _begin(self, new: list[MessageQueue], *, alone: bool) -> bool:
-        if self._needs_locks:
-            locked = await self._calls.lock(new)
-            count, new = len(new), [queue for queue in new if locked.get(queue)]
-            if len(new) < count:
-                self._supervisor.later(LOCK_RETRY_S, self.soon)
-        elif not alone:
-            await pause(HANDOVER_S)
-        begun = await asyncio.gather(*(self._begin_one(queue) for queue in new))
-        return any(begun)
+    def _tell(self, topic: str, queues: Collection[MessageQueue]) -> None:
+        have = {queue for queue in self.working if queue.topic == topic}
+        _log.info("group %s has %d of %d queues of %s", self._group, len(have), len(queues), topic)
+        if self.on_change is not None:
+            self.on_change(topic, queues, have)
 
-    async def _begin_one(self, queue: MessageQueue) -> bool:
+    async def _begin(
+        self, topic: str, new: list[MessageQueue], token: object, *, alone: bool
+    ) -> None:
+        """Begin with queues, those of them that are still ours when it comes to that."""
+        missing_s = UNBALANCED_INTERVAL_S
+        locked: list[MessageQueue] = []
+        try:
+            if self._needs_locks:
+                answer = await self._calls.lock(new)
+                locked = [queue for queue in new if answer.get(queue)]
+                missing_s = LOCK_RETRY_S
+            elif not alone:
+                await pause(HANDOVER_S)
+            ready = locked if self._needs_locks else new
+            ready = [queue for queue in ready if self._beginning.get(queue) is token]
+            begun = await asyncio.gather(*(self._begin_one(queue, token) for queue in ready))
+        finally:
+            for queue in new:
+                if self._beginning.get(queue) is token:
+                    del self._beginning[queue]
+        lost = [queue for queue in locked if queue not in self.table | self._beginning]
+        if lost:
+            await self._calls.unlock(lost, wait=False)
+        if sum(begun) < len(new):
+            self._supervisor.later(missing_s, self.soon)
+        if any(begun):
+            self._tell(topic, self._readable_queues(topic))
+
+    async def _begin_one(self, queue: MessageQueue, token: object) -> bool:
         self._offsets.remove(queue)  # what we knew of it in an earlier life
         try:
             start = await self._find_start(queue)
@@ -221,6 +249,8 @@ class Rebalance:
                 _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)
             return False
         self._failing.discard(queue)
+        if self._beginning.get(queue) is not token:
+            return False
         held = ProcessQueue(self._clock)
         if self._needs_locks:
             held.lock()
@@ -264,6 +294,8 @@ class Rebalance:
 
     async def release_all(self, timeout_s: float) -> None:
         """The end: stop, let listeners end within the time, keep all offsets, give up all locks."""
+        begun = list(self._beginning)
+        self._beginning.clear()
         for one in self.table.values():
             one.held.is_dropped = True
             one.stop_pulling()
@@ -275,8 +307,8 @@ class Rebalance:
         await self._offsets.persist(queues, wait=True)
         for queue in queues:
             self.table[queue].held.is_released = True
-        if self._needs_locks and queues:
-            await self._calls.unlock(queues, wait=True)
+        if self._needs_locks:
+            await self._calls.unlock([*queues, *begun], wait=True)
         self.table.clear()
 
     async def _hand_over(self, one: Assigned) -> None:
