@@ -1,7 +1,7 @@
 """Consumers join, leave and die every few seconds, while messages come: nothing is lost.
 
-20 consumers, 32 queues on two brokers, a minute of virtual time, ten in the long form. The seed is in
-the name of each test and repeats the run; figures are logged.
+20 consumers, 32 queues on two brokers, a minute of virtual time, ten in the long form. The seed is
+in the name of each test and repeats the run; figures are logged.
 """
 
 import logging
