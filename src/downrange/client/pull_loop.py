@@ -33,7 +33,12 @@ BROKER_HOLDS_S: Final = 15.0
 TIMEOUT_S: Final = 30.0
 LOG_EVERY: Final = 1000
 _STRANGER: Final = frozenset(
-    {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
 )
 
 
