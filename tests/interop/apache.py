@@ -6,23 +6,25 @@ the object that started it, and every wait has a deadline.
 
 import contextlib
 import json
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from interop.releases import APACHE_5_5, OracleError, Release
+from processes import (
+    LOOPBACK,
+    POLL_SECONDS,
+    START_SECONDS_MAX,
+    STOP_SECONDS_MAX,
+    Server,
+    free_broker_port,
+    free_port,
+)
 
-LOOPBACK = "127.0.0.1"
-# A broker syncs files while it starts and stops, which a busy disk can draw out to a minute.
-START_SECONDS_MAX = 240.0
-STOP_SECONDS_MAX = 240.0
-POLL_SECONDS = 0.05
-PORT_ATTEMPTS_MAX = 64
+__all__ = ["LOOPBACK", "POLL_SECONDS", "Server", "free_broker_port", "free_port"]
 
 LONG_GROUP = "a-group-" + "of-a-very-long-name-" * 7
 
@@ -38,42 +40,6 @@ OPEN_MODULES = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 )
-
-
-@dataclass(slots=True)
-class Server:
-    """A name server or broker process, owned by whoever started it.
-
-    `stop` and `kill` return when the process is gone; both may be called again.
-    """
-
-    name: str
-    address: str
-    process: subprocess.Popen[bytes]
-    output: Path
-
-    def stop(self) -> None:
-        """Clean stop (SIGTERM, shutdown hooks run)."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise OracleError(f"{self.name} did not stop in {STOP_SECONDS_MAX:.0f} s") from None
-
-    def kill(self) -> None:
-        """Crash (SIGKILL): nothing is flushed, nothing is tidied up."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(STOP_SECONDS_MAX)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        if self.process.poll() is None:
-            self.stop()
 
 
 def start_name_server(
@@ -263,24 +229,6 @@ def start_program(
             if child.poll() is None:
                 child.kill()
                 child.wait(STOP_SECONDS_MAX)
-
-
-def free_port() -> int:
-    """Return a port on the loopback address that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def free_broker_port() -> int:
-    """Return a free port whose lower neighbour by two is free too: the broker's fast port."""
-    for _attempt in range(PORT_ATTEMPTS_MAX):
-        port = free_port()
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((LOOPBACK, port - 2))
-            return port
-    raise OracleError("no two free ports for a broker")
 
 
 def _start_server(

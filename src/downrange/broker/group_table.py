@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from downrange.broker.attributes import GROUP_ATTRIBUTES, NO_CHANGES, changed_attributes
 from downrange.model.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, InvalidNameError, check_group
-from downrange.model.topics import DataVersion, SubscriptionGroupConfig
+from downrange.model.topics import QUEUE_NUMS_MAX, DataVersion, SubscriptionGroupConfig
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
@@ -124,6 +124,12 @@ class GroupTable:
             check_group(group)
         except InvalidNameError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        if config.retry_queue_nums > QUEUE_NUMS_MAX:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"retryQueueNums {config.retry_queue_nums} of {group}: a topic has at most "
+                f"{QUEUE_NUMS_MAX} queues",
+            )
         old = self._groups.get(group)
         attributes = changed_attributes(
             GROUP_ATTRIBUTES, None if old is None else old.attributes, attribute_changes

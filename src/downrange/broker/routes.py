@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from downrange.model.topics import MessageQueue, Permission
+from downrange.model.topics import QUEUE_NUMS_MAX, MessageQueue, Permission
 from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.route import TopicRoute
 from downrange.protocol.headers.fields import encode_header
@@ -63,5 +63,5 @@ def _queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
         MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=queue_id)
         for data in route.queue_datas
         if data.perm & Permission.READ
-        for queue_id in range(data.read_queue_nums)
+        for queue_id in range(min(data.read_queue_nums, QUEUE_NUMS_MAX))
     ]

@@ -4,6 +4,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from downrange.model.topics import QUEUE_NUMS_MAX
 from downrange.protocol.delay_levels import DEFAULT_LEVELS
 from downrange.protocol.hosts import encode_host
 from downrange.runtime.settings import setting
@@ -43,7 +44,11 @@ class BrokerSettings:
     )
     permission: int = setting("brokerPermission", 6, least=0, most=7, about="4 read, 2 write")
     default_queue_nums: int = setting(
-        "defaultTopicQueueNums", 8, least=1, about="most queues of a topic created by a send"
+        "defaultTopicQueueNums",
+        8,
+        least=1,
+        most=QUEUE_NUMS_MAX,
+        about="most queues of a topic created by a send",
     )
     auto_create_topics: bool = setting("autoCreateTopicEnable", True, about="a send may create one")
     auto_create_groups: bool = setting(

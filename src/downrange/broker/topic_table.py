@@ -20,7 +20,7 @@ from downrange.model.names import (
     check_topic,
     is_system_topic,
 )
-from downrange.model.topics import DataVersion, Permission, TopicConfig
+from downrange.model.topics import QUEUE_NUMS_MAX, DataVersion, Permission, TopicConfig
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
@@ -202,7 +202,7 @@ class TopicTable:
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic; choose another name",
             )
-        _check_numbers(config)
+        check_numbers(config)
         if (
             not self._settings.mixed_message_type_enabled
             and attribute_changes.get(f"+{MESSAGE_TYPE}") == MIXED_MESSAGES
@@ -281,13 +281,15 @@ def _checked(topic: str) -> str:
         raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
 
 
-def _check_numbers(config: TopicConfig) -> None:
+def check_numbers(config: TopicConfig) -> None:
+    """`Refused` for numbers of queues or permissions that no topic can have."""
     # RocketMQ takes any number here and then serves nobody; the mistake is better seen at once.
-    if config.read_queue_nums < 0 or config.write_queue_nums < 0:
+    counts = (config.read_queue_nums, config.write_queue_nums)
+    if min(counts) < 0 or max(counts) > QUEUE_NUMS_MAX:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
             f"topic {config.topic_name} cannot have {config.read_queue_nums} read and "
-            f"{config.write_queue_nums} write queues",
+            f"{config.write_queue_nums} write queues; 0 to {QUEUE_NUMS_MAX} are possible",
         )
     if not 0 <= config.perm <= PERMISSION_MAX:
         raise Refused(

@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct, field
 
 DEFAULT_QUEUE_NUMS = 16
+QUEUE_NUMS_MAX = 10_000  # tools ask about all queues of a topic at once; more would hold up all
 DEFAULT_RETRY_MAX_TIMES = 16
 MASTER_ID = 0
 # As wide as Java's fields, so that what was read can be written again; protocol stands above.

@@ -55,6 +55,12 @@ def test_a_name_that_is_no_group_never_becomes_one(table: GroupTable, group: str
     assert refusal.value.code == 29
 
 
+def test_a_group_cannot_have_more_retry_queues_than_a_topic_has(table: GroupTable) -> None:
+    with pytest.raises(Refused, match="at most 10000 queues") as refusal:
+        table.update(SubscriptionGroupConfig(group_name="g", retry_queue_nums=10_001))
+    assert refusal.value.code == 29
+
+
 def test_without_auto_creation_only_system_groups_come_into_being(
     tmp_path: Path, disk: Disk, clock: ManualClock
 ) -> None:

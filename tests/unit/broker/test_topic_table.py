@@ -191,6 +191,7 @@ def test_an_update_creates_changes_and_is_silent_when_nothing_changes(table: Top
         (TopicConfig(topic_name="broker-a"), 29, "conflict with system topic"),
         (TopicConfig(topic_name="rmq_sys_own"), 29, "conflict with system topic"),
         (TopicConfig(topic_name="t", read_queue_nums=-1), 29, "cannot have -1 read"),
+        (TopicConfig(topic_name="t", write_queue_nums=10_001), 29, "0 to 10000 are possible"),
         (TopicConfig(topic_name="t", perm=99), 29, "perm 99"),
     ],
 )

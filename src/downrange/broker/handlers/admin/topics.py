@@ -12,7 +12,7 @@ from downrange.broker.attributes import (
 from downrange.broker.handlers.admin.paging import page_of
 from downrange.broker.offset_table import OffsetTable
 from downrange.broker.stats import BrokerStats
-from downrange.broker.topic_table import TopicTable
+from downrange.broker.topic_table import TopicTable, check_numbers
 from downrange.model.names import (
     SYSTEM_TOPICS,
     InvalidNameError,
@@ -216,6 +216,7 @@ class TopicsHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic; choose another name",
             )
+        check_numbers(config)
 
     async def _announced(self, request: Command) -> Answer:
         self._save()
