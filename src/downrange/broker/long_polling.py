@@ -40,7 +40,7 @@ class LongPolling:
         self._resume = resume
         self._call_soon = call_soon
         self._parked: dict[str, dict[int, list[ParkedPull]]] = {}  # by topic and queue
-        self._woken: list[ParkedPull] = []
+        self._woken: list[tuple[str, int, ParkedPull]] = []
         self.count_max = count_max
         self.count = 0
 
@@ -83,10 +83,12 @@ class LongPolling:
         if waiting is None:
             return
         staying: list[ParkedPull] = []
-        woken: list[ParkedPull] = []
+        woken: list[tuple[str, int, ParkedPull]] = []
         for pull in waiting:
-            wants = self._wants(pull, queue_offset, tag_code, properties)
-            (woken if wants else staying).append(pull)
+            if self._wants(pull, queue_offset, tag_code, properties):
+                woken.append((topic, queue_id, pull))
+            else:
+                staying.append(pull)
         if not woken:
             return
         if not self._woken:
@@ -96,7 +98,7 @@ class LongPolling:
 
     def sweep(self, now_s: float, max_offset: Callable[[str, int], int]) -> int:
         """Wake whose time is over, and whose message is there but was missed; returns how many."""
-        due: list[ParkedPull] = []
+        due: list[tuple[str, int, ParkedPull]] = []
         for topic, queue_id, waiting in self._all():
             end = max_offset(topic, queue_id)
             staying = []
@@ -106,13 +108,11 @@ class LongPolling:
                 elif pull.connection.is_writable and (
                     pull.deadline_s <= now_s or (pull.message_filter is None and end > pull.offset)
                 ):
-                    due.append(pull)
+                    due.append((topic, queue_id, pull))
                 else:
                     staying.append(pull)
             self._keep(topic, queue_id, staying)
-        for pull in due:
-            self.count -= 1
-            self._resume(pull)
+        self._resume_all(due)
         return len(due)
 
     def drain(self) -> Iterator[ParkedPull]:
@@ -152,6 +152,14 @@ class LongPolling:
 
     def _resume_woken(self) -> None:
         woken, self._woken = self._woken, []
-        self.count -= len(woken)
-        for pull in woken:
-            self._resume(pull)
+        self._resume_all(woken)
+
+    def _resume_all(self, pulls: list[tuple[str, int, ParkedPull]]) -> None:
+        self.count -= len(pulls)
+        for topic, queue_id, pull in pulls:
+            # The answers just before this one may have been all that the peer can take.
+            if pull.connection.is_writable:
+                self._resume(pull)
+            else:
+                self._parked.setdefault(topic, {}).setdefault(queue_id, []).append(pull)
+                self.count += 1

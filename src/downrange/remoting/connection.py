@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 8 * 1024 * 1024  # beyond it a reader is slow, and pulls wait
 CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
+# Answers to one read go out with one write, unless they are many or large.
+ANSWER_PARTS_MAX = 128
+ANSWER_PART_BYTES_MAX = 64 * 1024
 WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
 
 # What a handler gives: a command, bytes that are a whole frame, the parts of one, nothing (one-way,
@@ -40,8 +43,9 @@ Shortcut = Callable[[Frame, "Connection"], bytes | None]
 class Connection(asyncio.Protocol):
     """The protocol of a transport. Lives on the event loop and belongs to it.
 
-    `is_writable` is False while the peer does not read what was written. `on_open` and `on_close`
-    are called once each.
+    `is_writable` is False while the peer does not read what was written; the end that was connected
+    to serves no request of such a peer until it has caught up. `on_open` and `on_close` are called
+    once each.
     """
 
     def __init__(
@@ -90,8 +94,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer every whole frame that has arrived, with one write."""
         self.last_read_s = self._loop.time()
+        self._decoder.feed(data)
+        if self.is_writable or not self._is_accepted:
+            self._serve_frames()
+
+    def _serve_frames(self) -> None:
         decoder = self._decoder
-        decoder.feed(data)
         shortcut = self._shortcut
         out: list[bytes | memoryview] = []
         try:
@@ -106,6 +114,13 @@ class Connection(asyncio.Protocol):
                     self._take_reply(command)
                 else:
                     self._serve(command, out)
+                    if out and (
+                        len(out) >= ANSWER_PARTS_MAX or len(out[-1]) >= ANSWER_PART_BYTES_MAX
+                    ):
+                        self._write(out)
+                        out = []
+                        if self._is_accepted and not self.is_writable:
+                            return
         except RemoteProtocolError as error:
             _log.warning("closing %s, which sent nonsense: %s", self.address, error)
             self._write(out)
@@ -126,10 +141,12 @@ class Connection(asyncio.Protocol):
         """The peer has caught up."""
         self.is_writable = True
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if not self._is_accepted or transport is None or transport.is_closing():
             return
-        if self._is_accepted and self._may_read:
+        self.last_read_s = self._loop.time()  # it lives
+        if self._may_read:
             transport.resume_reading()
+            self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Tell everybody who waits."""
@@ -234,6 +251,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Serve what had been read before the peer fell behind."""
+        if self.is_writable and not self.is_closed:
+            self._serve_frames()
 
     def _serve(self, command: Command, out: list[bytes | memoryview]) -> None:
         handler = self._handlers.get(command.code)

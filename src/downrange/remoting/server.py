@@ -134,7 +134,7 @@ class RemotingServer:
         oldest_s = asyncio.get_running_loop().time() - self._idle_s_max
         for connection in [c for c in self._connections if c.last_read_s < oldest_s]:
             _log.info("closing %s, silent for %.0f s", connection.address, self._idle_s_max)
-            connection.close()
+            connection.abort()  # it may not even read what is written to it
 
 
 def _sending_away(handler: Handler) -> Handler:
