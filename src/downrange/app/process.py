@@ -59,7 +59,8 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 def run_service(build: Callable[[OnFailure], Service]) -> int:
     """Run until SIGTERM, SIGINT or a failure; returns the exit code.
 
-    `build` is called inside the loop. A second signal ends the process at once.
+    `build` is called inside the loop. A signal during the start ends that; what was started is
+    stopped in order. A second signal ends the process at once.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -86,8 +87,15 @@ async def _serve(build: Callable[[OnFailure], Service]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     service = build(lambda _name, _error: finish(EXIT_FAILED))
+    starting = loop.create_task(service.start(), name="start")
+    await asyncio.wait((starting, end), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        _log.info("the start is given up")
+        starting.cancel()
+        await asyncio.wait((starting,))
     try:
-        await service.start()
+        if not starting.cancelled():
+            starting.result()
     except (OSError, DurableFileError, StoreError) as error:
         await service.stop()
         raise StartError(_in_words(error)) from error

@@ -109,7 +109,7 @@ class Broker:
             # A port that the system chooses must be known before the store stamps its records.
             _, port = await self._server.listen(settings.bind_address, 0)
         address = format_address(settings.effective_address, port)
-        store = self._open_store(port)
+        store = await self._open_store(port)
         tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
         tables.load()
         self._tables = tables
@@ -179,13 +179,15 @@ class Broker:
         self._client.close()
         if self._keeper is not None:
             await self._keeper.stop()
+        else:
+            self._around.syncs.close()  # the store may still be about to be given up
         await self._supervisor.stop()
         if parts is not None:
             parts.delayed.stop()
             parts.transaction_check.stop()
             parts.half_messages.flush_ends()
         # Progress is saved only as far as the log is durable.
-        if self._store is not None:
+        if self._store is not None and self._store.is_open:
             self._store.flush_now()
         if parts is not None:
             parts.transaction_check.settle()
@@ -195,11 +197,19 @@ class Broker:
         if self._store is not None:
             self._store.close()
 
-    def _open_store(self, port: int) -> MessageStore:
+    async def _open_store(self, port: int) -> MessageStore:
+        """Recovery takes as long as there is log to read; the loop stays free to hear of a stop."""
         settings = self._store_files.store_settings(self._settings, port)
-        store = MessageStore(settings, self._around.disk, self._around.clock)
-        store.open()
-        self._store = store
+        self._store = store = MessageStore(settings, self._around.disk, self._around.clock)
+
+        def open_store() -> None:
+            store.open()
+
+        try:
+            await self._around.syncs.run(open_store)
+        except asyncio.CancelledError:
+            store.give_up()
+            raise
         return store
 
     def _build_registrar(self, tables: BrokerTables, address: str) -> Registrar:

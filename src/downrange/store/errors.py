@@ -27,6 +27,10 @@ class StoreClosedError(StoreError):
     """The store was closed and serves nothing any more."""
 
 
+class StoreGivenUpError(StoreError):
+    """The store was not opened: whoever wanted it changed their mind meanwhile."""
+
+
 class PutStatus(Enum):
     """Why a message was not taken, or what its acknowledgement has to say.
 

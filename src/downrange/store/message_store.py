@@ -68,6 +68,7 @@ class MessageStore:
         self.last_stop = LastStop.CLEAN
         self.dispatch_failure: OSError | None = None
         self._is_open = False
+        self._is_wanted = True
         self._refresh_refusal()
         self.append = self._appender.append
         self.append_batch = self._appender.append_batch
@@ -78,7 +79,8 @@ class MessageStore:
 
         `StoreLockedError` if another process has it, `StoreDamagedError` if the files cannot be a
         store with these settings; in both cases nothing was changed. `StoreUnavailableError` if
-        the disk does not let it be read or written.
+        the disk does not let it be read or written. It may run in another thread than the owner's,
+        who must not touch the store meanwhile but to call `give_up`.
         """
         try:
             return self._open()
@@ -86,6 +88,15 @@ class MessageStore:
             raise StoreUnavailableError(
                 f"{self.settings.root} cannot be opened as a store: {error}"
             ) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it serves, from `open` to `close`."""
+        return self._is_open
+
+    def give_up(self) -> None:
+        """Have a running `open` end soon with `StoreGivenUpError`; for any thread."""
+        self._is_wanted = False
 
     def _open(self) -> RecoveryReport:
         settings = self.settings
@@ -286,7 +297,9 @@ class MessageStore:
             check_crc=self.settings.check_crc_on_recover,
             check_whole=self.settings.check_whole_on_recover,
         )
-        report = Recovery(self.log, self.queues, self.index, self.entries).run(plan)
+        report = Recovery(
+            self.log, self.queues, self.index, self.entries, lambda: self._is_wanted
+        ).run(plan)
         self._dispatcher.start_at(report.end_offset, report.store_timestamp)
         # Whatever is appended from here on belongs to topics that live.
         self._dispatcher.deleted_below = {

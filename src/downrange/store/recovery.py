@@ -7,7 +7,7 @@ is cut off. Damage in the middle is passed over, reported, and its queue entries
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from downrange.protocol.record import RECORD_BYTES_MIN
@@ -17,12 +17,14 @@ from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
 from downrange.store.dispatch_entry import EntryReader, is_queued
 from downrange.store.entry_check import is_borne_out, is_record
+from downrange.store.errors import StoreGivenUpError
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import Segment
 
 _log = logging.getLogger(__name__)
+RECORDS_BETWEEN_LOOKS = 1_024  # between two questions whether to go on, a power of two
 STORE_TIME_MAX_MS = 1 << 43  # in the year 2248
 NAME_BYTES_MAX = 255  # of a directory, on every file system in use
 
@@ -66,11 +68,21 @@ class _IncompleteQueueError(Exception):
 
 
 class Recovery:
-    """One run over the files of a store that nobody else uses."""
+    """One run over the files of a store that nobody else uses.
+
+    When `is_wanted` says no, the run ends with `StoreGivenUpError` and leaves the files as a death
+    of the process at that moment would have left them.
+    """
 
     def __init__(
-        self, log: CommitLog, queues: QueueTable, index: KeyIndex | None, entries: EntryReader
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        entries: EntryReader,
+        is_wanted: Callable[[], bool],
     ) -> None:
+        self._is_wanted = is_wanted
         self._log = log
         self._queues = queues
         self._index = index
@@ -97,15 +109,20 @@ class Recovery:
         restore, index_from = self._restore, plan.index_from
         scanned: Scanned | None = None
         count = 0
+        walk = scanner.scan(plan.start_offset)
         try:
-            for scanned in scanner.scan(plan.start_offset):
+            for scanned in walk:
+                if not count & (RECORDS_BETWEEN_LOOKS - 1):
+                    self._look(scanned[0])
                 restore(scanned, index_from)
                 count += 1
         except _IncompleteQueueError:
             _log.warning("a consume queue lacks older entries, the whole log is read")
-            return Recovery(self._log, self._queues, self._index, self._entries).run(
-                self._whole(plan)
-            )
+            return Recovery(
+                self._log, self._queues, self._index, self._entries, self._is_wanted
+            ).run(self._whole(plan))
+        finally:
+            walk.close()  # it holds a view of the log, which may have to be closed now
         report.record_count = count
         report.store_timestamp = scanned[5] if scanned is not None else 0
         report.end_offset = scanner.end_offset
@@ -115,6 +132,10 @@ class Recovery:
         for damage in report.damages:
             _log.error("damaged: %s", damage)
         return report
+
+    def _look(self, physical_offset: int) -> None:
+        if not self._is_wanted():
+            raise StoreGivenUpError(f"given up at offset {physical_offset} of the log")
 
     def _whole(self, plan: RecoveryPlan) -> RecoveryPlan:
         """The plan to read everything; the keys that were put so far are not put again."""

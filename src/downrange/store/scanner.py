@@ -5,7 +5,7 @@ carries. Where one is not, the walk goes on at the next place that holds a recor
 place as its physical offset: a pattern that nothing else has. If there is none, the log ends.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -66,7 +66,7 @@ class LogScanner:
         self._check_whole = check_whole
         self.end_offset = 0
 
-    def scan(self, start: int, end: int | None = None) -> Iterator[Scanned]:
+    def scan(self, start: int, end: int | None = None) -> Generator[Scanned, None, None]:
         """The sound records from the one that starts at `start`, below `end`."""
         self.end_offset = start
         for segment in self._log.chain.segments_from(start):

@@ -17,6 +17,7 @@ from unit.store.building import (
 from downrange.store.errors import (
     AppendRefusedError,
     StoreDamagedError,
+    StoreGivenUpError,
     StoreLockedError,
     StoreUnavailableError,
 )
@@ -45,6 +46,24 @@ def test_messages_are_there_after_close_and_open(tmp_path: Path, disk: StagedDis
     assert disk.open_descriptors == set()
     again = open_store(tmp_path, disk=disk)
     assert again.last_stop is LastStop.CLEAN
+    assert bodies_of(again.read("T", 0, 0, 10)) == numbered(5)
+    again.close()
+
+
+def test_a_store_that_is_given_up_while_it_opens_loses_nothing(
+    tmp_path: Path, disk: StagedDisk
+) -> None:
+    store = open_store(tmp_path, disk=disk)
+    fill(store, numbered(5))
+    crash(store)
+    unwanted = MessageStore(small_settings(tmp_path), disk)
+    unwanted.give_up()
+    with pytest.raises(StoreGivenUpError, match="given up at offset 0"):
+        unwanted.open()
+    assert not unwanted.is_open
+    assert disk.open_descriptors == set()
+    unwanted.close()
+    again = open_store(tmp_path, disk=disk)
     assert bodies_of(again.read("T", 0, 0, 10)) == numbered(5)
     again.close()
 
