@@ -196,27 +196,22 @@ class TopicTable:
 
         The attributes become those it has, with the changes; those in `config` do not count.
         """
-        topic = _checked(config.topic_name)
-        if self.is_system(topic):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"The topic[{topic}] is conflict with system topic; choose another name",
-            )
-        check_numbers(config)
-        if (
-            not self._settings.mixed_message_type_enabled
-            and attribute_changes.get(f"+{MESSAGE_TYPE}") == MIXED_MESSAGES
-        ):
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                "MIXED message type is not supported: enableMixedMessageType is false",
-            )
-        old = self._topics.get(topic)
-        attributes = changed_attributes(
-            TOPIC_ATTRIBUTES, None if old is None else old.attributes, attribute_changes
-        )
-        new = replace(config, attributes=attributes)
+        new = self._updated(config, attribute_changes)
+        old = self._topics.get(new.topic_name)
         return old if old is not None and new == old else self._put(new)
+
+    def update_all(self, configs: Iterable[TopicConfig]) -> None:
+        """The same for many topics, heard of and saved once: all of them, or none.
+
+        The attributes in each configuration are changes to those that the topic has.
+        """
+        new = [self._updated(config, config.attributes) for config in configs]
+        changed = tuple(one for one in new if one != self._topics.get(one.topic_name))
+        if not changed:
+            return
+        for one in changed:
+            self._enter(one)
+        self._changed(changed)
 
     def delete(self, topic: str) -> bool:
         """Forget a topic; False if there was none. A system topic is refused."""
@@ -259,12 +254,38 @@ class TopicTable:
             return f"the default topic {default_topic} may not be inherited"
         return default
 
+    def _updated(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> TopicConfig:
+        """What a topic would become."""
+        topic = _checked(config.topic_name)
+        if self.is_system(topic):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"The topic[{topic}] is conflict with system topic; choose another name",
+            )
+        _check_numbers(config)
+        if (
+            not self._settings.mixed_message_type_enabled
+            and attribute_changes.get(f"+{MESSAGE_TYPE}") == MIXED_MESSAGES
+        ):
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                "MIXED message type is not supported: enableMixedMessageType is false",
+            )
+        old = self._topics.get(topic)
+        attributes = changed_attributes(
+            TOPIC_ATTRIBUTES, None if old is None else old.attributes, attribute_changes
+        )
+        return replace(config, attributes=attributes)
+
     def _put(self, config: TopicConfig) -> TopicConfig:
+        self._enter(config)
+        self._changed((config,))
+        return config
+
+    def _enter(self, config: TopicConfig) -> None:
         known = config.topic_name in self._topics
         _log.info("topic %s: %s", "changed" if known else "created", config)
         self._topics[config.topic_name] = config
-        self._changed((config,))
-        return config
 
     def _changed(self, configs: tuple[TopicConfig, ...]) -> None:
         self.data_version = self.data_version.next(self._clock.wall_ms())
@@ -281,8 +302,7 @@ def _checked(topic: str) -> str:
         raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
 
 
-def check_numbers(config: TopicConfig) -> None:
-    """`Refused` for numbers of queues or permissions that no topic can have."""
+def _check_numbers(config: TopicConfig) -> None:
     # RocketMQ takes any number here and then serves nobody; the mistake is better seen at once.
     counts = (config.read_queue_nums, config.write_queue_nums)
     if min(counts) < 0 or max(counts) > QUEUE_NUMS_MAX:

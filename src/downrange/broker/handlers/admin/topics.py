@@ -12,7 +12,7 @@ from downrange.broker.attributes import (
 from downrange.broker.handlers.admin.paging import page_of
 from downrange.broker.offset_table import OffsetTable
 from downrange.broker.stats import BrokerStats
-from downrange.broker.topic_table import TopicTable, check_numbers
+from downrange.broker.topic_table import TopicTable
 from downrange.model.names import (
     SYSTEM_TOPICS,
     InvalidNameError,
@@ -126,8 +126,7 @@ class TopicsHandler:
             self._check(config)
         names = ", ".join(config.topic_name for config in configs)
         _log.info("topics %s are to be created or changed by %s", names, connection.address)
-        for config in configs:
-            self._topics.update(config, config.attributes)
+        self._topics.update_all(configs)
         return await self._announced(request)
 
     def get_all(self, request: Command, _: Connection) -> Answer:
@@ -216,7 +215,6 @@ class TopicsHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic; choose another name",
             )
-        check_numbers(config)
 
     async def _announced(self, request: Command) -> Answer:
         self._save()
