@@ -12,6 +12,7 @@ from downrange.protocol.headers.send import SendRequestV2
 from downrange.protocol.record import Record, decode_records
 from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
+from downrange.remoting.errors import ConnectError
 from downrange.remoting.network import TcpNetwork
 
 CALL_SECONDS_MAX = 20.0  # of a call that must be answered; a busy machine is slow
@@ -40,6 +41,17 @@ class Peer:
         """A request and its answer."""
         fields = encode_header(header) if header is not None else None
         return await self._client.call(self.address, code, fields, body, timeout_s=timeout_s)
+
+    async def wait_until_reachable(self, seconds_max: float = CALL_SECONDS_MAX) -> None:
+        """Return when the server accepts connections."""
+        async with asyncio.timeout(seconds_max):
+            while True:
+                try:
+                    await self._client.connect(self.address)
+                except ConnectError:
+                    await pause(0.02)
+                else:
+                    return
 
     async def send(
         self,

@@ -71,8 +71,9 @@ async def hangs(cluster: Cluster) -> str:
     await asyncio.to_thread(broker.stop)
     stopped_s = time.monotonic() - start_s
     # The next one starts while the name server still hangs.
-    broker = await asyncio.to_thread(cluster.start_broker, ready="recovered")
+    broker = await asyncio.to_thread(cluster.start_broker, ready="")
     peer = Peer(broker.address)
+    await peer.wait_until_reachable()
     await send_and_pull(peer, "before", b"4", offset=2)
     names.process.send_signal(signal.SIGCONT)
     back_s = await wait_for_route(cluster.names_address, "meanwhile", [broker.address])

@@ -4,18 +4,22 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from unit.broker.one_broker import OneBroker, SlowSyncs, fail, small_files
+from unit.broker.one_broker import OneBroker, SlowSyncs, fail, pass_time, small_files
 
 from downrange.broker.registration import ANNOUNCED_WAIT_S
 from downrange.broker.settings import BrokerSettings
+from downrange.nameserver.server import NameServer
+from downrange.nameserver.settings import NameServerSettings
 from downrange.protocol.command import Command, response
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Answer, Connection
 from downrange.remoting.server import RemotingServer
+from downrange.runtime.disk import Disk
 from downrange.runtime.service import Supervisor
 from downrange.store.settings import FlushMode
-from downrange.testing.virtual_time import run
+from downrange.testing.virtual_time import VirtualClock, run
 
 NAME_SERVER_PORT = 9876
 
@@ -104,5 +108,39 @@ def test_a_silent_name_server_does_not_keep_the_producer_waiting(tmp_path: Path)
     async def main() -> None:
         took_s = await send_to_a_new_topic(tmp_path, SlowNameServer(20.0))
         assert took_s == pytest.approx(ANNOUNCED_WAIT_S)
+
+    run(main())
+
+
+def test_a_broker_that_was_forgotten_registers_again_by_itself(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{NAME_SERVER_PORT}"
+
+    async def main() -> None:
+        settings = BrokerSettings(address="127.0.0.1", broker_name="b1", name_servers=address)
+        one = OneBroker(tmp_path, settings)
+        names_settings = NameServerSettings(
+            host="127.0.0.1", port=NAME_SERVER_PORT, kv_config_path=tmp_path / "kv.json"
+        )
+        names = NameServer(names_settings, one.network, VirtualClock(), Disk(), on_failure=fail)
+        await names.start()
+        client = RemotingClient(one.network)
+
+        async def route_code() -> int:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            return (await client.call(address, code, {"topic": "TBW102"}, timeout_s=3)).code
+
+        async with one:
+            (link,) = one.network.links_to(NAME_SERVER_PORT)
+            assert await route_code() == ResponseCode.SUCCESS
+            link.is_deaf = True
+            await pass_time(119)
+            assert await route_code() == ResponseCode.SUCCESS
+            await pass_time(10)
+            assert await route_code() == ResponseCode.TOPIC_NOT_EXIST
+            await pass_time(settings.register_period_ms / 1000)
+            assert await route_code() == ResponseCode.SUCCESS
+        assert await route_code() == ResponseCode.TOPIC_NOT_EXIST
+        client.close()
+        await names.stop()
 
     run(main())
