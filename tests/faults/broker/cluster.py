@@ -18,6 +18,8 @@ SMALL_FILES = {
     "brokerName": "broker-a",
     "enablePropertyFilter": "true",
 }
+# A busy machine is not an overloaded broker: nothing is refused because it came late.
+PATIENCE = {"waitTimeMillsInSendQueue": "60000", "waitTimeMillsInPullQueue": "60000"}
 SYNC_FLUSH = {"flushDiskType": "SYNC_FLUSH"}
 
 
@@ -29,7 +31,7 @@ class Cluster:
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
-        self._settings = {**SMALL_FILES, **(settings or {})}
+        self._settings = {**SMALL_FILES, **PATIENCE, **(settings or {})}
         self._name_server_port = processes.free_port()
         self._broker_port = processes.free_broker_port()
         self._running: dict[str, Server] = {}
