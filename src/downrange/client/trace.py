@@ -11,6 +11,7 @@
 Fields end with 0x01, lines with 0x02, as Java's TraceDataEncoder writes them.
 """
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ BATCH_LINES: Final = 10
 FLUSH_S: Final = 5.0
 MESSAGE_BYTES_MAX: Final = 128_000
 SEND_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 DEFAULT_REGION: Final = "DefaultRegion"
 
@@ -181,9 +183,14 @@ class Tracer:
             self._begin()
 
     async def close(self) -> None:
-        """Send what is left."""
+        """Send what is left, as far as that goes in a few seconds."""
         self._is_closed = True
-        await self._send_all()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._send_all()
+        except TimeoutError:
+            self.dropped += len(self._lines)
+            _log.warning("trace of %d messages is lost at the end", len(self._lines))
 
     def _tick(self) -> None:
         if not self._is_closed:

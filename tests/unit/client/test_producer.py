@@ -367,3 +367,27 @@ def test_back_pressure_makes_the_sender_wait(tmp_path: Path) -> None:
                     await producer.send_async(Message("orders", b"x"), heard.append, timeout_s=2)
 
     run(main())
+
+
+def test_a_shutdown_ends_what_is_under_way(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with MemoryCluster(tmp_path) as cluster:
+            producer = producer_of(cluster)
+            await producer.start()
+            await producer.send(Message("orders", b"x"))
+            for link in cluster.network.links_to(10911):
+                link.is_deaf = True
+            heard: list[SendReceipt | RocketMQError] = []
+            await producer.send_async(Message("orders", b"x"), heard.append, timeout_s=60)
+            waiting = asyncio.ensure_future(producer.send(Message("orders", b"x"), timeout_s=60))
+            await pass_time(1)
+            await producer.shutdown()
+            loop = asyncio.get_running_loop()
+            started_s = loop.time()
+            with pytest.raises(ClientStateError, match="SHUTDOWN_ALREADY"):
+                await waiting
+            await pass_time(1)
+            assert loop.time() - started_s <= 1.1
+            assert isinstance(heard[0], ClientStateError)
+
+    run(main())

@@ -1,5 +1,6 @@
 """The trace of messages, byte for byte as Java's TraceDataEncoder writes it."""
 
+import asyncio
 from pathlib import Path
 
 from unit.broker.one_broker import pass_time
@@ -97,5 +98,26 @@ def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
                 for _ in range(LINES_MAX + 50):
                     tracer.append(TraceLine("t", "x\x02", ("k",)))
                 assert tracer.dropped == 50
+
+    run(main())
+
+
+def test_a_dead_broker_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        traced = BrokerSettings(trace_topic_enabled=True)
+        async with MemoryCluster(tmp_path, broker_settings=traced) as cluster:
+            client = ClientSettings(
+                name_servers=cluster.name_server_addresses, client_ip="10.0.0.1", trace=True
+            )
+            producer = producer_of(cluster, client=client)
+            await producer.start()
+            for _ in range(9):
+                await producer.send(Message("orders", b"x"))
+            for link in cluster.network.links_to(10911):
+                link.is_deaf = True
+            loop = asyncio.get_running_loop()
+            started_s = loop.time()
+            await producer.shutdown()
+            assert loop.time() - started_s <= 6.1
 
     run(main())
