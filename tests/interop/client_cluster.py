@@ -25,6 +25,9 @@ SETTINGS = {
     "maxIndexNum": "400000",
 }
 
+# What Apache has switched off by default and ours does not have at all.
+APACHE_SETTINGS = {**SETTINGS, "recallMessageEnable": "true"}
+
 
 @dataclass(frozen=True, slots=True)
 class ClientCluster:
@@ -48,7 +51,7 @@ def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[
         if of_apache:
             names = servers.enter_context(apache.start_name_server(folder / "name-server"))
             plan = apache.plan_broker(
-                folder / "broker", folder / "broker" / "store", names.address, SETTINGS
+                folder / "broker", folder / "broker" / "store", names.address, APACHE_SETTINGS
             )
             servers.enter_context(apache.start_broker(plan))
         else:

@@ -27,6 +27,7 @@ from downrange.remoting.errors import (
 from downrange.remoting.network import Network
 
 VIP_PORT_DISTANCE: Final = 2
+CLOSE_TIMEOUT_S: Final = 1.0
 RETIRED_S: Final = 30.0  # what waits on a connection that is given up may end until then
 
 
@@ -116,6 +117,10 @@ class Peers:
     def close(self, address: str | None = None) -> None:
         """Close the connection to one peer, or to all."""
         self._client.close(address)
+
+    async def stop(self) -> None:
+        """Close all connections and wait until they are closed."""
+        await self._client.stop(CLOSE_TIMEOUT_S)
 
     def prepared(
         self, address: str, code: int, fields: dict[str, str] | None, body: bytes | None

@@ -157,7 +157,7 @@ class Session:
         for participant in [*self._producers.values(), *self._consumers.values()]:
             await self.unregister(participant)
         await self.supervisor.stop()
-        self.peers.close()
+        await self.peers.stop()
         _log.info("client shut down client=%s", self.client_id)
 
     def check_usable(self) -> None:

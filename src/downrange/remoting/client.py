@@ -35,6 +35,8 @@ class RemotingClient:
         self._on_close = on_close
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
+        self._open: set[Connection] = set()
+        self._all_gone = asyncio.Event()
 
     async def call(
         self,
@@ -84,6 +86,8 @@ class RemotingClient:
             except OSError as error:
                 raise ConnectError(f"cannot connect to {address}: {error}") from error
             self._connections[address] = connection
+            if not connection.is_closed:
+                self._open.add(connection)
             if self._on_open is not None:
                 self._on_open(address, connection)
             return connection
@@ -106,8 +110,26 @@ class RemotingClient:
             if connection is not None:
                 connection.close()
 
-    def _watch(self, address: str) -> Callable[[Connection], None] | None:
-        on_close = self._on_close
-        if on_close is None:
-            return None
-        return lambda connection: on_close(address, connection)
+    async def stop(self, timeout_s: float) -> None:
+        """Close all and wait for it: what TLS says at the end takes a moment."""
+        self.close()
+        for connection in list(self._open):
+            connection.close()
+        if self._open:
+            self._all_gone.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                for connection in list(self._open):
+                    connection.abort()
+
+    def _watch(self, address: str) -> Callable[[Connection], None]:
+        def closed(connection: Connection) -> None:
+            self._open.discard(connection)
+            if not self._open:
+                self._all_gone.set()
+            if self._on_close is not None:
+                self._on_close(address, connection)
+
+        return closed
