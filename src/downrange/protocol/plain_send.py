@@ -28,12 +28,14 @@ PlainSend = tuple[int, str, int, int, int, int, int, bytes]
 
 class _Fields(msgspec.Struct, gc=False):
     b: str
+    d: Int32
     e: Int32
     f: Int32
     g: Int64
     h: Int32
     i: str
     j: Int32 = 0
+    l: Int32 = 0  # noqa: E741 - the wire name
     m: bool = False
 
 
@@ -107,9 +109,11 @@ class PlainSendReader:
         if reconsume_times is None:
             reconsume_times = _remember(self._behind, area, _read_behind)
         topic, queue_id, sys_flag = before
-        born_timestamp = int(header[born_at + len(_BORN_FIELD) : born_end])
+        born = header[born_at + len(_BORN_FIELD) : born_end]
+        if not born.isdigit():
+            return None
         return (
-            opaque, topic, queue_id, sys_flag, born_timestamp, message_flag, reconsume_times, text,
+            opaque, topic, queue_id, sys_flag, int(born), message_flag, reconsume_times, text,
         )  # fmt: skip
 
 
@@ -135,6 +139,7 @@ def _remember(known: dict[bytes, T], area: bytes, read: Callable[[bytes], T]) ->
 def _read_before(area: bytes) -> tuple[str, int, int]:
     """Topic, queue id and system flag."""
     fields = _checked(area, _NAMES_BEFORE)
+    _int32(fields["d"])  # asked for by nobody here, but a wrong number is refused the long way
     return fields["b"], _int32(fields["e"]), _int32(fields["f"])
 
 
@@ -147,6 +152,7 @@ def _read_behind(area: bytes) -> int:
     fields = _checked(area, _NAMES_BEHIND)
     if fields.get("m", "false") != "false":
         raise ValueError("a batch")
+    _int32(fields.get("l", "0"))
     return _int32(fields.get("j", "0"))
 
 
@@ -158,6 +164,8 @@ def _checked(area: bytes, names: frozenset[str]) -> dict[str, str]:
 
 
 def _int32(text: str) -> int:
+    if not text.isascii() or not text.removeprefix("-").isdigit():
+        raise ValueError(text)  # Python would take spaces, underscores and foreign digits
     number = int(text)
     if not INT32_MIN <= number <= INT32_MAX:
         raise ValueError(text)
