@@ -146,7 +146,6 @@ class ConcurrentConsumption:
         queue, held, messages = batch
         if held.is_dropped:
             return
-        held.start(messages)
         context = ConcurrentContext(queue)
         status = await self.calls.consume(queue, held, messages, context)
         counts = self._stats.topic(queue.topic)

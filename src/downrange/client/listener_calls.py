@@ -69,7 +69,7 @@ class ListenerCalls(Generic[C, S]):
         self.restore_topics(queue, messages)
         hook_context = self._before(queue, messages) if self.hooks else None
         started_s = self._clock.monotonic_s()
-        held.begin_call()
+        held.begin_call(messages)
         status, error = None, None
         try:
             status = await self._call(messages, context)
@@ -77,7 +77,7 @@ class ListenerCalls(Generic[C, S]):
             error = raised
             self._log_failure(queue, messages, raised)
         finally:
-            held.end_call()
+            held.end_call(messages)
         elapsed_s = self._clock.monotonic_s() - started_s
         counts = self._stats.topic(queue.topic)
         counts.batches += 1

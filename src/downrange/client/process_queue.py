@@ -34,12 +34,11 @@ class ProcessQueue:
         self._taken: dict[
             int, ReceivedMessage
         ] = {}  # in order: handed out and neither committed nor rolled back
-        self._started_s: dict[int, float] = {}  # when the listener got them
         self._bytes = 0
         self._offset_end = 0  # behind the highest offset ever put
         self.is_dropped = False
         self.is_released = False
-        self.calls = 0  # of listeners, running now
+        self._calls: dict[int, tuple[float, Sequence[ReceivedMessage]]] = {}  # of listeners, now
         self.call_ended = Wakeup()  # once it is dropped
         self.is_locked = False
         self.is_consuming = False  # in order: somebody takes messages, or will
@@ -91,6 +90,26 @@ class ProcessQueue:
     def put(self, messages: Sequence[ReceivedMessage], *, queue_end: int | None = None) -> bool:
         """Take what was pulled; whether nobody takes messages yet, so that somebody has to."""
         held, order = self._messages, self._order
+        offsets = [message.queue_offset for message in messages]
+        count = len(offsets)
+        if count and offsets[0] >= self._offset_end and offsets[-1] - offsets[0] == count - 1:
+            # Nearly every pull: neighbours, behind all that came before.
+            held.update(zip(offsets, messages, strict=True))
+            order.extend(offsets)
+            self._bytes += sum([len(message.body) for message in messages])
+        else:
+            self._put_slowly(messages)
+        if messages:
+            last = offsets[-1]
+            self._offset_end = max(self._offset_end, last + 1)
+            if queue_end is not None and queue_end > last:
+                self.accumulated = queue_end - last
+        is_first = bool(held) and not self.is_consuming
+        self.is_consuming = self.is_consuming or is_first
+        return is_first
+
+    def _put_slowly(self, messages: Sequence[ReceivedMessage]) -> None:
+        held, order = self._messages, self._order
         for message in messages:
             offset = message.queue_offset
             old = held.get(offset)
@@ -102,57 +121,46 @@ class ProcessQueue:
                 order.append(offset)
             elif offset not in order:
                 insort(order, offset)
-        if messages:
-            last = messages[-1].queue_offset
-            self._offset_end = max(self._offset_end, last + 1)
-            if queue_end is not None and queue_end > last:
-                self.accumulated = queue_end - last
-        is_first = bool(held) and not self.is_consuming
-        self.is_consuming = self.is_consuming or is_first
-        return is_first
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int | None:
         """Forget what was consumed; returns what may be committed, None if nothing was there."""
         self.last_consume_s = self._clock.monotonic_s()
-        held, started = self._messages, self._started_s
+        held = self._messages
         if not held:
             return None
+        pop, freed = held.pop, 0
         for message in messages:
-            offset = message.queue_offset
-            if held.pop(offset, None) is not None:
-                self._bytes -= len(message.body)
-            started.pop(offset, None)
+            gone = pop(message.queue_offset, None)
+            if gone is not None:
+                freed += len(gone.body)
+        self._bytes -= freed
         first = self.first_offset
         return self._offset_end if first is None else first
-
-    def start(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Note that the listener has these from now on."""
-        now_s = self._clock.monotonic_s()
-        self._started_s.update((message.queue_offset, now_s) for message in messages)
 
     def overdue(self, timeout_s: float) -> ReceivedMessage | None:
         """The lowest message, if the listener has had it for longer than this."""
         first = self.first_offset
-        started_s = self._started_s.get(first) if first is not None else None
-        if first is None or started_s is None:
+        message = self._messages[first] if first is not None else None
+        if message is None:
             return None
-        late = self._clock.monotonic_s() - started_s > timeout_s
-        return self._messages[first] if late else None
+        limit_s = self._clock.monotonic_s() - timeout_s
+        late = any(message in batch for at_s, batch in self._calls.values() if at_s < limit_s)
+        return message if late else None
 
-    def begin_call(self) -> None:
+    def begin_call(self, batch: Sequence[ReceivedMessage]) -> None:
         """A listener gets messages of this queue."""
-        self.calls += 1
+        self._calls[id(batch)] = (self._clock.monotonic_s(), batch)
 
-    def end_call(self) -> None:
+    def end_call(self, batch: Sequence[ReceivedMessage]) -> None:
         """It has returned."""
-        self.calls -= 1
+        self._calls.pop(id(batch), None)
         if self.is_dropped:
             self.call_ended.wake()
 
     async def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no listener has messages of this dropped queue; whether it is so."""
         deadline_s = self._clock.monotonic_s() + timeout_s
-        while self.calls:
+        while self._calls:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False
@@ -205,7 +213,6 @@ class ProcessQueue:
         self._messages.clear()
         self._order.clear()
         self._taken.clear()
-        self._started_s.clear()
         self._bytes = 0
         self._offset_end = 0
 

@@ -359,6 +359,8 @@ class PushConsumer:
 
     async def _leave(self, run: PushRun) -> None:
         await run.supervisor.stop()
+        if run.tracer is not None:
+            await run.tracer.close()
         await run.session.unregister(self)
         await self._sessions.release(run.session)
         if self._threads is not None:

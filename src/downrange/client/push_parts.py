@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from downrange.client.concurrent_consumption import ConcurrentConsumption
 from downrange.client.consume_stats import ConsumeStats
+from downrange.client.consume_trace import TraceConsumeHook
 from downrange.client.consumer_settings import (
     DEFAULT_RECONSUME_TIMES,
     RECONSUME_FOR_EVER,
@@ -35,9 +36,11 @@ from downrange.client.pull_loop import PullLoop, PullParts
 from downrange.client.pulling import Puller
 from downrange.client.queue_calls import QueueCalls
 from downrange.client.rebalance import Rebalance
+from downrange.client.retry_sender import RetrySending
 from downrange.client.send_back import RetrySender, SendBack
 from downrange.client.session import Session
 from downrange.client.starting_point import StartingPoint
+from downrange.client.trace import Tracer
 from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
@@ -66,7 +69,7 @@ class PushPlan:
     subscriptions: dict[str, Subscription]
     consume_hooks: list[ConsumeHook]
     filter_hooks: list[FilterHook]
-    retry_sender: RetrySender | None
+    retry_sender: RetrySender | None  # None: a little producer of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class PushRun:
     rebalance: Rebalance
     pulls: PullParts
     started_ms: int
+    tracer: Tracer | None
 
 
 def offset_store_of(
@@ -134,8 +138,9 @@ def build_push(
         max_reconsume_times=_reconsume_times(settings, is_in_order=is_in_order),
         namespace=session.settings.namespace,
         unit_mode=settings.unit_mode,
-        sender=plan.retry_sender,
+        sender=plan.retry_sender or RetrySending(session).send,
     )
+    tracer = _tracer(plan, session)
     rebalance = _rebalance(plan, session, supervisor, calls, offsets)
     consumption = _consumption(plan, session, supervisor, stats, offsets, send_back, rebalance)
     pulls = PullParts(
@@ -170,7 +175,16 @@ def build_push(
         rebalance,
         pulls,
         clock.wall_ms(),
+        tracer,
     )
+
+
+def _tracer(plan: PushPlan, session: Session) -> Tracer | None:
+    if not session.settings.trace:
+        return None
+    tracer = Tracer(session, plan.group, session.settings.trace_topic)
+    plan.consume_hooks.append(TraceConsumeHook(tracer, session.unique_ids))
+    return tracer
 
 
 def _rebalance(

@@ -26,6 +26,7 @@ from downrange.remoting.errors import (
 _log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 8 * 1024 * 1024  # beyond it a reader is slow, and pulls wait
+GATHERED_BYTES_MAX = 16 * 1024  # a larger command is written at once, with those before it
 CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
 # Answers to one read go out with one write, unless they are many or large.
 ANSWER_PARTS_MAX = 128
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._opaques = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
+        self._unsent: list[bytes | memoryview] = []  # commands of this turn of the loop
         self._is_accepted = is_accepted
         self._may_read = True
         self.is_writable = True
@@ -219,8 +221,16 @@ class Connection(asyncio.Protocol):
         self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body, one_way=True))
 
     def send(self, command: Command) -> None:
-        """Write a command; nothing happens if the connection is gone."""
-        self._write([encode_command(command)])
+        """Write a command with all others of this turn; nothing happens if the connection is gone.
+
+        A consumer pulls many queues over one connection, and a write costs more than a request.
+        """
+        data = encode_command(command)
+        if not self._unsent:
+            self._loop.call_soon(self._send_all)
+        self._unsent.append(data)
+        if len(data) > GATHERED_BYTES_MAX:
+            self._send_all()
 
     def reply(self, answer: Answer) -> None:
         """Write the answer of a handler that had none at once."""
@@ -242,6 +252,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Write what is there and close."""
+        self._send_all()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
@@ -305,6 +316,10 @@ class Connection(asyncio.Protocol):
             future.set_exception(
                 RequestTimeoutError(f"{self.address} did not answer code {code} in {timeout_s} s")
             )
+
+    def _send_all(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._write(unsent)
 
     def _write(self, out: list[bytes | memoryview]) -> None:
         transport = self._transport

@@ -1,5 +1,6 @@
 """What operators can ask of a consumer through its broker; hooks and statistics."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from unit.broker.one_broker import pass_time
@@ -260,5 +261,51 @@ def test_hooks_look_on_and_filter(tmp_path: Path) -> None:
             ]
             assert consumer.consumed_offsets("orders")[ORDERS] == 4
             await consumer.shutdown()
+
+    run(main())
+
+
+def test_what_a_listener_gets_is_traced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            await site.create("traces")
+
+            async def listener(batch: Batch, _: ConcurrentContext) -> ConsumeStatus | None:
+                await pass_time(0.25)
+                return ConsumeStatus.RECONSUME_LATER if batch[0].body == b"bad" else None
+
+            client = replace(
+                site.client_settings(), instance_name="1", trace=True, trace_topic="traces"
+            )
+            consumer = site.consumer("g", client=client)
+            consumer.subscribe("orders")
+            consumer.listen(listener)
+            await consumer.start()
+            await site.send("orders", b"good", properties="KEYS\x01k1 k2\x02")
+            await pass_time(1)
+            await site.send("orders", b"bad")
+            await pass_time(1)
+            await consumer.shutdown()
+            traces, reader = Seen(), site.consumer("reader")
+            reader.subscribe("traces")
+            reader.listen(traces)
+            await reader.start()
+            await until(lambda: bool(traces.messages))
+            await pass_time(1)
+            await reader.shutdown()
+            text = b"".join(traces.bodies).decode()
+            lines = [line.split("\x01") for line in text.split("\x02") if line]
+            assert [line[0] for line in lines] == ["SubBefore", "SubAfter"] * 2
+            before, after, _, failed = lines
+            assert before[2:4] == ["DefaultRegion", "g"]
+            assert before[4] == after[1], "one request"
+            assert before[5] == after[2], "one message"
+            assert before[6:] == ["0", "k1 k2"]
+            assert int(after[3]) in {249, 250, 251}
+            assert after[4:7] == ["true", "k1 k2", "0"]
+            assert failed[4] == "false"
+            assert failed[6] == "4"
+            assert "k2" in traces.messages[0].keys
 
     run(main())

@@ -138,6 +138,29 @@ def test_after_too_many_tries_a_message_makes_room_for_the_next(tmp_path: Path) 
     assert message.properties["RECONSUME_TIME"] == "3"
 
 
+def test_a_message_with_too_many_tries_ends_in_the_dead_letters(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            await site.send("orders", b"0")
+
+            async def listener(_: Batch, __: OrderlyContext) -> OrderlyStatus:
+                return SUSPEND
+
+            consumer = site.consumer(max_reconsume_times=1)
+            await _start(consumer, listener)
+            await until(lambda: consumer.consumed_offsets("orders").get(ORDERS) == 1)
+            undertaker, graves = site.consumer("undertaker"), Seen()
+            undertaker.subscribe("%DLQ%g")
+            undertaker.listen(graves)
+            await undertaker.start()
+            await until(lambda: graves.bodies == [b"0"])
+            await undertaker.shutdown()
+            await consumer.shutdown()
+
+    run(main())
+
+
 def test_without_auto_commit_the_listener_decides_what_is_done(tmp_path: Path) -> None:
     async def main() -> None:
         async with Site(tmp_path) as site:

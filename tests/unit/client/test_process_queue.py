@@ -113,7 +113,7 @@ def test_a_message_is_overdue_when_the_listener_has_had_it_too_long(
     queue.put(messages)
     clock.advance(20 * 60_000)
     assert queue.overdue(900) is None  # nobody has it yet
-    queue.start(messages)
+    queue.begin_call(messages)
     clock.advance(900_000)
     assert queue.overdue(900) is None
     clock.advance(1)

@@ -194,6 +194,31 @@ def test_without_its_broker_a_message_is_sent_to_the_retry_topic(
     assert message.properties["mine"] == "yes"
 
 
+def test_without_its_broker_a_message_comes_again_through_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise RocketMQError("away")
+
+    monkeypatch.setattr(QueueCalls, "send_back", refuse)
+
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            await site.send("orders", b"0", properties="KEYS\x01k\x02")
+            consumer, seen = site.consumer(), Choosy({b"0"})
+            await _start(consumer, seen)
+            await until(lambda: len(seen.messages) == 1)
+            seen.bad = set()
+            await until(lambda: len(seen.messages) == 2)
+            again = seen.messages[1]
+            assert (again.topic, again.reconsume_times, again.keys) == ("orders", 1, ["k"])
+            assert again.properties["ORIGIN_MESSAGE_ID"] == seen.messages[0].message_id
+            await consumer.shutdown()
+
+    run(main())
+
+
 def test_a_retry_message_keeps_its_first_id() -> None:
     message = received(5)
     message.properties["ORIGIN_MESSAGE_ID"] = "first"
