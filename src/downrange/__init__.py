@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from downrange.client.acl_signature import Credentials
-    from downrange.client.consumer_settings import PushConsumerSettings
+    from downrange.client.consumer_settings import (
+        LitePullSettings,
+        MessageModel,
+        PullConsumerSettings,
+        PushConsumerSettings,
+    )
     from downrange.client.errors import (
         BrokerRefusal,
         BrokerUnreachableError,
@@ -25,11 +30,21 @@ if TYPE_CHECKING:
         TooMuchInFlightError,
         UnknownBrokerError,
     )
+    from downrange.client.listeners import (
+        ConcurrentContext,
+        ConsumeStatus,
+        OrderlyContext,
+        OrderlyStatus,
+    )
+    from downrange.client.lite_pull_consumer import LitePullConsumer
     from downrange.client.message import Message, ReceivedMessage, SendReceipt, SendStatus
     from downrange.client.producer import Producer
+    from downrange.client.pull_consumer import PullConsumer
+    from downrange.client.pulling import PullResult, PullStatus
     from downrange.client.push_consumer import PushConsumer
     from downrange.client.request_reply import make_reply
     from downrange.client.settings import ClientSettings, ProducerSettings
+    from downrange.client.start_offset import ConsumeFromWhere
     from downrange.client.transaction_producer import (
         TransactionListener,
         TransactionProducer,
@@ -44,16 +59,28 @@ _MODULE_OF = {
     "ClientSettings": "client.settings",
     "ClientStateError": "client.errors",
     "ClientTimeoutError": "client.errors",
+    "ConcurrentContext": "client.listeners",
+    "ConsumeFromWhere": "client.start_offset",
+    "ConsumeStatus": "client.listeners",
     "Credentials": "client.acl_signature",
     "DuplicateGroupError": "client.errors",
     "InvalidMessageError": "client.errors",
+    "LitePullConsumer": "client.lite_pull_consumer",
+    "LitePullSettings": "client.consumer_settings",
     "Message": "client.message",
+    "MessageModel": "client.consumer_settings",
     "MessageQueue": "model.topics",
     "NoNameServerError": "client.errors",
     "NoRouteCause": "client.errors",
     "NoRouteError": "client.errors",
+    "OrderlyContext": "client.listeners",
+    "OrderlyStatus": "client.listeners",
     "Producer": "client.producer",
     "ProducerSettings": "client.settings",
+    "PullConsumer": "client.pull_consumer",
+    "PullConsumerSettings": "client.consumer_settings",
+    "PullResult": "client.pulling",
+    "PullStatus": "client.pulling",
     "PushConsumer": "client.push_consumer",
     "PushConsumerSettings": "client.consumer_settings",
     "ReceivedMessage": "client.message",
@@ -76,16 +103,28 @@ __all__ = [
     "ClientSettings",
     "ClientStateError",
     "ClientTimeoutError",
+    "ConcurrentContext",
+    "ConsumeFromWhere",
+    "ConsumeStatus",
     "Credentials",
     "DuplicateGroupError",
     "InvalidMessageError",
+    "LitePullConsumer",
+    "LitePullSettings",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "NoNameServerError",
     "NoRouteCause",
     "NoRouteError",
+    "OrderlyContext",
+    "OrderlyStatus",
     "Producer",
     "ProducerSettings",
+    "PullConsumer",
+    "PullConsumerSettings",
+    "PullResult",
+    "PullStatus",
     "PushConsumer",
     "PushConsumerSettings",
     "ReceivedMessage",
