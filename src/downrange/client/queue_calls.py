@@ -37,6 +37,9 @@ class QueueCalls:
     async def readable(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool]:
         """Where to read a queue, this broker if it is there; and whether it is a replica."""
         routes = self._session.routes
+        known = routes.subscribe_address(routes.broker_of(queue), broker_id)
+        if known is not None:
+            return known
         return await self._found(
             queue, lambda: routes.subscribe_address(routes.broker_of(queue), broker_id)
         )

@@ -39,6 +39,7 @@ def read_records(
     append = messages.append
     start = 0
     end = len(data)
+    topic_bytes, topic = b"", ""
     try:
         while start < end:
             fields = _HEAD_V4.unpack_from(data, start)
@@ -72,8 +73,11 @@ def read_records(
             if sys_flag & COMPRESSED:
                 body = decompress_by_flag(body, sys_flag)
                 sys_flag = without_compressed_bit(sys_flag)
+            if topic_bytes != data[topic_start:topic_end]:
+                topic_bytes = data[topic_start:topic_end]
+                topic = _topic(topic_bytes)
             message = ReceivedMessage(
-                _topic(data[topic_start:topic_end]), body, flag, queue_id,
+                topic, body, flag, queue_id,
                 queue_offset + offset_delta, physical_offset, sys_flag, born_ms, born_host,
                 store_ms, store_host, reconsume_times, prepared, size, crc,
                 data[properties_start:next_start], broker_name,

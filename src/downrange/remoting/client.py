@@ -55,7 +55,9 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         for _ in range(2):
-            connection = await self.connect(address, max(deadline_s - loop.time(), 0.001))
+            connection = self.connected(address)
+            if connection is None:
+                connection = await self.connect(address, max(deadline_s - loop.time(), 0.001))
             left_s = max(deadline_s - loop.time(), 0.0)
             answer = await connection.call(code, ext_fields, body, timeout_s=left_s)
             if answer.code != ResponseCode.GO_AWAY:
