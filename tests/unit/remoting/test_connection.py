@@ -16,7 +16,7 @@ from downrange.remoting.errors import (
     RequestTimeoutError,
     SentAwayError,
 )
-from downrange.remoting.memory import MemoryNetwork
+from downrange.remoting.memory import MemoryNetwork, MemoryTransport
 from downrange.remoting.server import RemotingServer
 from downrange.runtime.service import Supervisor
 from downrange.testing.virtual_time import run
@@ -305,5 +305,42 @@ def test_two_ends_that_both_have_much_to_write_do_not_wait_for_each_other() -> N
         assert other is not None
         other.resume()
         assert {answer.code for answer in await asyncio.gather(*calls)} == {0}
+
+    run(main())
+
+
+def test_requests_of_one_turn_leave_with_one_write_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writes: list[int] = []
+    write = MemoryTransport.write
+
+    def count(transport: MemoryTransport, data: bytes) -> None:
+        writes.append(len(data))
+        write(transport, data)
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        served: list[bytes | None] = []
+
+        def remember(request: Command, _: Connection) -> Answer:
+            served.append(request.body)
+            return response(request, 0)
+
+        server = RemotingServer(network, Supervisor(fail), {ECHO: remember})
+        await server.listen("127.0.0.1", PORT)
+        connection = await RemotingClient(network).connect(ADDRESS)
+        monkeypatch.setattr(MemoryTransport, "write", count)
+        calls = [connection.call(ECHO, body=b"%d" % number, timeout_s=1) for number in range(8)]
+        await asyncio.gather(*calls)
+        assert len(writes) == 2, "one for the requests, one for the answers"
+        connection.send_one_way(ECHO, body=b"small")
+        connection.send_one_way(ECHO, body=bytes(100_000))
+        assert len(writes) == 3, "a large one is not kept waiting"
+        connection.send_one_way(ECHO, body=b"last")
+        connection.close()
+        await pass_time(1)
+        assert served[:9] == [*(b"%d" % number for number in range(8)), b"small"]
+        assert served[10:] == [b"last"], "closing writes what is there"
 
     run(main())
