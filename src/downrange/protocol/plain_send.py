@@ -27,6 +27,7 @@ PlainSend = tuple[int, str, int, int, int, int, int, bytes]
 
 
 class _Fields(msgspec.Struct, gc=False):
+    # What nobody asks for is read, too: a send with nonsense in it is refused the long way.
     b: str
     d: Int32
     e: Int32
@@ -35,7 +36,8 @@ class _Fields(msgspec.Struct, gc=False):
     h: Int32
     i: str
     j: Int32 = 0
-    l: Int32 = 0  # noqa: E741 - the wire name
+    k: bool = False
+    l: Int32 | None = None  # noqa: E741 - the wire name
     m: bool = False
 
 
@@ -59,6 +61,7 @@ _FLAG_BYTES_MAX: Final = 7 + len(str(INT32_MIN))
 _FLAG_NAME: Final = frozenset("h")
 _NAMES_BEFORE: Final = frozenset("abcdef")
 _NAMES_BEHIND: Final = frozenset("jklmn")
+_SWITCHES: Final = ("false", "true")
 _REMEMBERED_MAX: Final = 4096
 
 
@@ -139,7 +142,7 @@ def _remember(known: dict[bytes, T], area: bytes, read: Callable[[bytes], T]) ->
 def _read_before(area: bytes) -> tuple[str, int, int]:
     """Topic, queue id and system flag."""
     fields = _checked(area, _NAMES_BEFORE)
-    _int32(fields["d"])  # asked for by nobody here, but a wrong number is refused the long way
+    _int32(fields["d"])
     return fields["b"], _int32(fields["e"]), _int32(fields["f"])
 
 
@@ -150,8 +153,8 @@ def _read_flag(area: bytes) -> int:
 def _read_behind(area: bytes) -> int:
     """Reconsume times; a batch is not for here."""
     fields = _checked(area, _NAMES_BEHIND)
-    if fields.get("m", "false") != "false":
-        raise ValueError("a batch")
+    if fields.get("m", "false") != "false" or fields.get("k", "false") not in _SWITCHES:
+        raise ValueError("a batch, or nonsense")
     _int32(fields.get("l", "0"))
     return _int32(fields.get("j", "0"))
 
@@ -164,9 +167,7 @@ def _checked(area: bytes, names: frozenset[str]) -> dict[str, str]:
 
 
 def _int32(text: str) -> int:
-    if not text.isascii() or not text.removeprefix("-").isdigit():
-        raise ValueError(text)  # Python would take spaces, underscores and foreign digits
-    number = int(text)
+    number = int(text) if text.isascii() and text.removeprefix("-").isdigit() else INT32_MAX + 1
     if not INT32_MIN <= number <= INT32_MAX:
         raise ValueError(text)
     return number

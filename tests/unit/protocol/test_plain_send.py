@@ -1,7 +1,7 @@
 """What is read in one step is what the long way reads; anything unusual is left to the long way."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from downrange.protocol.binary_header import encode_binary_header
@@ -137,6 +137,8 @@ FIELDS = encode_header(header_of())
         {**FIELDS, "e": "3000000000"},
         {**FIELDS, "g": "yesterday"},
         {**FIELDS, "m": "true"},
+        {**FIELDS, "d": "some"},
+        {**FIELDS, "l": "false"},
         {},
     ],
 )
@@ -165,6 +167,7 @@ def test_binary_fields_in_another_order_or_with_more_of_them_are_left() -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
+@example(164, 108)
 def test_a_damaged_binary_header_reads_as_the_long_way_reads_it_or_not_at_all(
     position: int, value: int
 ) -> None:
