@@ -102,8 +102,11 @@ class Dispatcher:
                     raise
                 batch_max = 1  # as far as the disk lets us, and no further
                 continue
-            for _ in batch:
-                pending.popleft()
+            if len(batch) == len(pending):
+                pending.clear()
+            else:
+                for _ in batch:
+                    pending.popleft()
             count += len(batch)
             if is_cut:
                 return count
