@@ -47,10 +47,10 @@ fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 interop: $(STAMP) ## Exchange files with the real Apache RocketMQ and serve its clients (needs a JDK 11+, Maven; Go if there)
 	@command -v java >/dev/null && command -v javac >/dev/null || { echo "make interop needs a JDK (11 or newer): install one, for example 'apt-get install openjdk-17-jdk-headless'"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
-	$(BIN)/pytest -q -m interop tests/interop
+	$(BIN)/pytest -q -m interop tests/interop tests/contract
 
-oracle: $(STAMP) ## Run the tests of foreign clients against Apache's own servers: are the tests right?
-	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py
+oracle: $(STAMP) ## Run the tests of clients, foreign and ours, against Apache's own servers: are the tests right?
+	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/contract
 
 bench: $(STAMP) ## Measure the store, then the broker beside the real Apache RocketMQ (needs a JDK and Maven; half an hour)
 	$(BIN)/python benchmarks/store.py
