@@ -52,9 +52,10 @@ interop: $(STAMP) ## Exchange files with the real Apache RocketMQ and serve its 
 oracle: $(STAMP) ## Run the tests of clients, foreign and ours, against Apache's own servers: are the tests right?
 	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/contract
 
-bench: $(STAMP) ## Measure the store, then the broker beside the real Apache RocketMQ (needs a JDK and Maven; half an hour)
+bench: $(STAMP) ## Measure the store, then broker and client beside the real Apache RocketMQ (needs a JDK and Maven; half an hour)
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/broker.py
+	$(BIN)/python benchmarks/client.py
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from interop import apache, our_processes
 from interop.apache import Server
 from interop.releases import APACHE_TOOLS
-from load import LoadError
+from load import LoadError, process_cpu_s
 
 # What RocketMQ's own runbroker.sh gives a broker, with a heap that fits a small machine.
 BROKER_JVM = (
@@ -104,9 +104,17 @@ def apache_rocketmq(folder: Path, flush: str = "ASYNC_FLUSH") -> Iterator[Conten
 
 
 def java_tool_rates(
-    folder: Path, name_server: str, tool: str, arguments: list[str], lines: int
+    folder: Path,
+    name_server: str,
+    tool: str,
+    arguments: list[str],
+    lines: int,
+    cpu_s: list[float] | None = None,
 ) -> list[int]:
-    """What RocketMQ's benchmark Producer or Consumer reports each second, so many times."""
+    """What RocketMQ's benchmark Producer or Consumer reports each second, so many times.
+
+    `cpu_s` gets the tool's processor time so far at each report.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{tool}.out"
     command = [
@@ -131,6 +139,8 @@ def java_tool_rates(
     try:
         while True:
             rates = [int(rate) for rate in _RATE.findall(output.read_text(encoding="utf-8"))]
+            if cpu_s is not None:
+                cpu_s.extend([process_cpu_s(process.pid)] * (len(rates) - len(cpu_s)))
             if len(rates) >= lines:
                 return rates
             if process.poll() is not None or time.monotonic() > deadline_s:
