@@ -24,7 +24,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line with seed and verdict for each fault test, and what it has counted."""
     for outcome in ("passed", "failed", "xfailed"):
         for report in terminalreporter.stats.get(outcome, ()):
-            if isinstance(report, pytest.TestReport) and "tests/faults/" in report.nodeid:
+            if isinstance(report, pytest.TestReport) and report.nodeid.startswith("tests/faults/"):
                 terminalreporter.write_line(f"{report.nodeid}: seed={the_seed()} {outcome}")
                 for name, value in report.user_properties:
                     terminalreporter.write_line(f"    {name}: {value}")

@@ -1,6 +1,7 @@
 """Clients of a broker for fault tests: what they send is numbered, what they see is remembered."""
 
 import asyncio
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,12 @@ def own_memory_kib(process_id: int) -> int:
     found = re.search(r"RssAnon:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1])
+
+
+def worked_seconds(process_id: int) -> float:
+    """Processor time of a process so far: a busy machine does not make it much longer."""
+    fields = Path(f"/proc/{process_id}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def pause(seconds: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from faults.broker.cluster import Cluster
-from faults.broker.peers import Peer, RecordProperty, own_memory_kib
+from faults.broker.peers import Peer, RecordProperty, own_memory_kib, worked_seconds
 from faults.broker.routes import wait_for_route
 from faults.stores import trial
 from unit.broker.one_broker import ADDRESS, OneBroker, records, small_files
@@ -24,7 +24,7 @@ from downrange.testing.virtual_time import run
 TOPICS = 1_000
 QUEUES = 8
 WINDOW = 64
-START_SECONDS_MAX = 20.0
+WORKED_SECONDS_MAX = 10.0  # of processor time, in a start
 RATE_MESSAGES = 2_000
 STEPS_MORE_MAX = 1.1  # of a message beside many topics, to one beside few; a scan takes thousands
 Tracer = Callable[[FrameType, str, object], "Tracer | None"]
@@ -141,20 +141,20 @@ async def a_thousand_topics(cluster: Cluster) -> str:
     all_of_them = await rate(peer, TOPICS, QUEUES, RATE_MESSAGES)
     peer.close()
     broker.stop()
-    clean_s = await started_again(cluster, last)
+    clean = await started_again(cluster, last)
     cluster.broker.kill()
-    killed_s = await started_again(cluster, last)
+    killed = await started_again(cluster, last)
     memory_kib = own_memory_kib(cluster.broker.process.pid)
     cluster.broker.stop()
     cluster.check_logs()
     return (
-        f"created_in={created_s:.2f}s started_in={clean_s:.2f}s after_a_kill={killed_s:.2f}s "
+        f"created_in={created_s:.2f}s started_in={clean} after_a_kill={killed} "
         f"memory={memory_kib}KiB rate_1_topic={one:.0f}/s rate_{TOPICS}={all_of_them:.0f}/s "
         f"ratio={all_of_them / one:.2f}"
     )
 
 
-async def started_again(cluster: Cluster, topic: str) -> float:
+async def started_again(cluster: Cluster, topic: str) -> str:
     """How many seconds it takes from the start of the process to an answer."""
     start_s = time.perf_counter()
     broker = await asyncio.to_thread(cluster.start_broker)
@@ -162,8 +162,9 @@ async def started_again(cluster: Cluster, topic: str) -> float:
     assert (await peer.pull(topic, 0)).code == 0
     peer.close()
     took_s = time.perf_counter() - start_s
-    assert took_s < START_SECONDS_MAX
-    return took_s
+    worked_s = worked_seconds(broker.process.pid)
+    assert worked_s < WORKED_SECONDS_MAX
+    return f"{took_s:.2f}s({worked_s:.2f}s of work)"
 
 
 def test_a_broker_with_a_thousand_topics_starts_in_seconds(

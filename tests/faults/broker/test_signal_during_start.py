@@ -14,7 +14,7 @@ from downrange.store.message_store import MessageStore
 from downrange.store.settings import StoreSettings
 
 RECORDS = 40_000  # half a second of reading, or more
-STOP_SECONDS_MAX = 10.0
+STOP_SECONDS_MAX = 30.0
 SEGMENT_BYTES = 64 << 20
 QUEUE_ENTRIES = 20_000
 LARGE_FILES = {

@@ -18,7 +18,7 @@ STOPPED_SECONDS = 2.0
 LONG_STOPPED_SECONDS = 30.0
 EXPIRED_SECONDS = 135.0  # beyond the 120 s after which a name server forgets a silent broker
 DEADLINE_SECONDS = 0.5
-LATE_SECONDS_MAX = 5.0  # a busy machine wakes a process late
+LATE_SECONDS_MAX = 15.0  # a busy machine wakes a process late
 
 
 async def call_until(address: str, end_s: float) -> int:
