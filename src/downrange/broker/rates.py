@@ -259,7 +259,7 @@ class Rates:
 
     def _sample_days(self) -> None:
         puts, gets = self.puts_of_days, self.gets_of_days
-        put_now, got_now = self._stats.put.count, self._stats.got.count
+        put_now, got_now = self._stats.user_puts, self._stats.user_gets
         today = self._date()
         if today != self._today:
             self._today = today

@@ -113,6 +113,7 @@ class Broker:
         tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
         tables.load()
         self._tables = tables
+        self.stats.is_system = tables.topics.is_system
         protection = Protection(settings, asyncio.get_running_loop().time)
         self._keeper = keeper = StoreKeeper(
             store, self._supervisor, around.syncs, protection.waiting_sends.note

@@ -1,6 +1,9 @@
 """What went through the broker, counted; who wants rates looks at two moments."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from downrange.model.names import is_system_topic
 
 
 @dataclass(slots=True)
@@ -12,9 +15,16 @@ class Tally:
 
 
 class BrokerStats:
-    """Counters by topic and by group; owned by the event loop, bumped on the hot path."""
+    """Counters by topic and by group; owned by the event loop, bumped on the hot path.
+
+    The totals of a day leave out topics that do not belong to users; which these are, `is_system`
+    decides, set by the owner as soon as it knows the topics named after cluster and broker.
+    """
 
     def __init__(self) -> None:
+        self.is_system: Callable[[str], bool] = is_system_topic
+        self._system_puts: list[Tally] = []
+        self._system_gets: list[Tally] = []
         self.put = Tally()
         self.got = Tally()
         self.put_by_topic: dict[str, Tally] = {}
@@ -22,11 +32,23 @@ class BrokerStats:
         self.sent_back: dict[tuple[str, str], int] = {}
         self.put_failures = 0
 
+    @property
+    def user_puts(self) -> int:
+        """How many messages were taken for topics of users."""
+        return self.put.count - sum(tally.count for tally in self._system_puts)
+
+    @property
+    def user_gets(self) -> int:
+        """How many messages of topics of users were handed out."""
+        return self.got.count - sum(tally.count for tally in self._system_gets)
+
     def add_put(self, topic: str, count: int, size: int) -> None:
         """Messages were taken."""
         tally = self.put_by_topic.get(topic)
         if tally is None:
             tally = self.put_by_topic[topic] = Tally()
+            if self.is_system(topic):
+                self._system_puts.append(tally)
         tally.count += count
         tally.size += size
         self.put.count += count
@@ -37,6 +59,8 @@ class BrokerStats:
         tally = self.got_by_group.get((group, topic))
         if tally is None:
             tally = self.got_by_group[group, topic] = Tally()
+            if self.is_system(topic):
+                self._system_gets.append(tally)
         tally.count += count
         tally.size += size
         self.got.count += count

@@ -142,6 +142,22 @@ def test_a_topic_that_was_deleted_and_comes_again_starts_anew() -> None:
     assert rates.stats_data("TOPIC_PUT_NUMS", "T") is None
 
 
+def test_topics_of_the_system_are_not_in_the_totals_of_a_day() -> None:
+    stats, clock = BrokerStats(), ManualClock()
+    rates = rates_of(stats, clock)
+    stats.is_system = {"broker-a", "SCHEDULE_TOPIC_XXXX"}.__contains__
+    for topic, count in (("T", 5), ("broker-a", 7), ("SCHEDULE_TOPIC_XXXX", 9)):
+        stats.add_put(topic, count, 50)
+        stats.add_got("G", topic, count - 1, 50)
+    stats.forget_topic("broker-a")
+    clock.advance(DAY_MS)
+    rates.sample()
+    assert (stats.user_puts, stats.user_gets) == (5, 4)
+    assert rates.puts_of_days.today_morning == 5
+    assert rates.gets_of_days.today_morning == 4
+    assert stats.put.count == 21
+
+
 def test_totals_move_on_at_midnight() -> None:
     stats, clock = BrokerStats(), ManualClock()
     rates = rates_of(stats, clock)

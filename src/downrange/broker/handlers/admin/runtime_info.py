@@ -127,10 +127,10 @@ class RuntimeInfoHandler:
             "getTransferredTps": rates.get_transferred_tps,
             "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
             "msgPutTotalTodayMorning": str(puts.today_morning),
-            "msgPutTotalTodayNow": str(self._stats.put.count),
+            "msgPutTotalTodayNow": str(self._stats.user_puts),
             "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
             "msgGetTotalTodayMorning": str(gets.today_morning),
-            "msgGetTotalTodayNow": str(self._stats.got.count),
+            "msgGetTotalTodayNow": str(self._stats.user_gets),
         }
 
     def _log(self) -> dict[str, str]:
