@@ -49,8 +49,8 @@ interop: $(STAMP) ## Exchange files with the real Apache RocketMQ and serve its 
 	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
 	$(BIN)/pytest -q -m interop tests/interop tests/contract
 
-oracle: $(STAMP) ## Run the tests of clients, foreign and ours, against Apache's own servers: are the tests right?
-	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/contract
+oracle: $(STAMP) ## Run the tests of clients, foreign and ours, and of mqadmin against Apache's own servers: are the tests right?
+	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/interop/test_mqadmin.py tests/contract
 
 bench: $(STAMP) ## Measure the store, then broker and client beside the real Apache RocketMQ (needs a JDK and Maven; half an hour)
 	$(BIN)/python benchmarks/store.py

@@ -34,6 +34,7 @@ class ClientCluster:
     """Where clients find their broker, and a folder for what they write."""
 
     name_server: str
+    broker: str
     folder: Path
     of_apache: bool = False
 
@@ -53,10 +54,10 @@ def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[
             plan = apache.plan_broker(
                 folder / "broker", folder / "broker" / "store", names.address, APACHE_SETTINGS
             )
-            servers.enter_context(apache.start_broker(plan))
+            broker = servers.enter_context(apache.start_broker(plan))
         else:
             names = servers.enter_context(our_processes.start_name_server(folder / "name-server"))
-            servers.enter_context(
+            broker = servers.enter_context(
                 our_processes.start_broker(folder / "broker", names.address, SETTINGS)
             )
-        yield ClientCluster(names.address, folder, of_apache)
+        yield ClientCluster(names.address, broker.address, folder, of_apache)

@@ -95,7 +95,13 @@ _SCENARIO_PROGRAMS = (
     "TalkScenarios",
     "ConsumeScenarios",
     "OffsetScenarios",
+    "MixedScenarios",
     "ClientScenarios",
+)
+ADMIN_5_5 = Release(
+    version="5.5.0",
+    pom="pom.xml",
+    programs=("Lines", "NeutralIds", "ScenarioWorld", "AdminLoad", "AdminConsole"),
 )
 SCENARIOS_5_5 = Release(version="5.5.0", pom="pom.xml", programs=_SCENARIO_PROGRAMS)
 SCENARIOS_4_9 = Release(version="4.9.8", pom="pom-client-4.9.xml", programs=_SCENARIO_PROGRAMS)
