@@ -1,23 +1,17 @@
 """The Go client against our name server and broker; with DOWNRANGE_ORACLE=1 against Apache's."""
 
-import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from interop.client_cluster import ClientCluster, running_cluster
+from interop.client_programs import build_go_program, observe_go
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(shutil.which("go") is None, reason="go is not installed"),
 ]
-
-SOURCES = Path(__file__).resolve().parent / "go"
-BUILD_SECONDS_MAX = 480.0
-PROGRAM_SECONDS_MAX = 240.0
 
 
 def _row(prefix: str) -> str:
@@ -49,17 +43,7 @@ EXPECTED: dict[str, dict[str, str]] = {
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Our Go program; the first build fetches the client by its module name."""
-    built = tmp_path_factory.mktemp("go") / "scenarios"
-    done = subprocess.run(
-        ["go", "build", "-o", str(built), "."],
-        cwd=SOURCES,
-        capture_output=True,
-        text=True,
-        timeout=BUILD_SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return built
+    return build_go_program(tmp_path_factory.mktemp("go"))
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +56,5 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]
 def test_a_go_client_observes_what_it_should(
     program: Path, cluster: ClientCluster, tmp_path: Path, scenario: str
 ) -> None:
-    done = subprocess.run(
-        [str(program), scenario, cluster.name_server, f"go-{scenario}"],
-        cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path)},  # offsets of broadcasting are kept there
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED[scenario]
+    seen = observe_go(program, cluster.name_server, scenario, f"go-{scenario}", tmp_path)
+    assert seen == EXPECTED[scenario]

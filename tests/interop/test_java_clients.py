@@ -3,19 +3,16 @@
 With DOWNRANGE_ORACLE=1 (`make oracle`) the same tests run against Apache's servers.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
-from interop import apache
 from interop.client_cluster import ClientCluster, running_cluster
 from interop.client_facts import EXPECTED
+from interop.client_programs import observe
 from interop.releases import SCENARIOS_4_9, SCENARIOS_5_5, Release
 
 pytestmark = pytest.mark.interop
 
-PROGRAM_SECONDS_MAX = 240.0
-JAVA_OPTIONS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 BINARY_AND_SECOND_PORT = {
     "rocketmq.serialize.type": "ROCKETMQ",
     "com.rocketmq.sendMessageWithVIPChannel": "true",
@@ -45,24 +42,3 @@ def test_a_java_client_may_write_binary_headers_and_use_the_second_port(
 ) -> None:
     seen = observe(cluster, SCENARIOS_5_5, scenario, f"{scenario}-binary", BINARY_AND_SECOND_PORT)
     assert seen == EXPECTED[scenario]
-
-
-def observe(
-    cluster: ClientCluster,
-    release: Release,
-    scenario: str,
-    name: str,
-    java_properties: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Run a scenario with topics and groups of its own; returns the facts it printed."""
-    lines = apache.run_program(
-        "ClientScenarios",
-        {"scenario": scenario, "nameServer": cluster.name_server, "prefix": name},
-        cluster.folder / name,
-        seconds_max=PROGRAM_SECONDS_MAX,
-        release=release,
-        java_properties=java_properties,
-        java_options=JAVA_OPTIONS,
-    )
-    facts: dict[str, str] = json.loads(lines[-1])["facts"]
-    return facts

@@ -19,6 +19,7 @@ var scenarios = map[string]func(*world) error{
 	"transaction": transaction,
 	"retry":       retry,
 	"broadcast":   broadcast,
+	"spread":      spread,
 }
 
 func main() {

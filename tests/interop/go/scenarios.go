@@ -305,6 +305,33 @@ func broadcast(w *world) error {
 	return from.Shutdown()
 }
 
+// spread sends to a topic on two brokers and consumes all of it once.
+func spread(w *world) error {
+	from, err := w.producer()
+	if err != nil {
+		return err
+	}
+	brokers := map[string]bool{}
+	for i := 0; i < 4*messages; i++ {
+		result, err := from.SendSync(context.Background(), w.message("tag", fmt.Sprintf("spread-%d", i)))
+		if err != nil {
+			return err
+		}
+		brokers[result.MessageQueue.BrokerName] = true
+	}
+	w.saw("brokers", sorted(brokers)...)
+	got := &seen{}
+	to, err := w.consume("consumer", got.accept)
+	if err != nil {
+		return err
+	}
+	if err = got.await(4 * messages); err != nil {
+		return fmt.Errorf("%w; got %v", err, got.distinct())
+	}
+	w.saw("times", strconv.Itoa(len(got.all())))
+	return stop(to, from)
+}
+
 func stop(to rocketmq.PushConsumer, from rocketmq.Producer) error {
 	if err := to.Shutdown(); err != nil {
 		return err

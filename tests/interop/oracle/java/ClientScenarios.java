@@ -36,6 +36,8 @@ public final class ClientScenarios {
         all.put("reset", OffsetScenarios::reset);
         all.put("resume", OffsetScenarios::resume);
         all.put("query", OffsetScenarios::query);
+        all.put("spread", MixedScenarios::spread);
+        all.put("survive", MixedScenarios::survive);
         return all;
     }
 

@@ -20,7 +20,7 @@ final class ScenarioWorld {
     static final int QUEUES = 4;
     static final long WAIT_MS = 60_000;
     private static final long POLL_MS = 20;
-    private static final int REFRESH_MS = 1_000;
+    static final int REFRESH_MS = 1_000;
 
     final String nameServer;
     final String prefix;
