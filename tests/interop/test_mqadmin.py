@@ -321,7 +321,7 @@ def test_messages_are_sent_and_timed(both: TwoClusters) -> None:
     both.look(
         "printMsgByQueue",
         *["-t", "sent", "-a", "broker-a", "-i", "1", "-p", "true", "-d", "true"],
-        blank=MESSAGE_ID,
+        blank=rf"{MESSAGE_ID}|commitLogOffset=\d+",
     )
     assert "broker-a 1 0 3 DATE" in both.look("topicStatus", "-t", "sent").lines
 
