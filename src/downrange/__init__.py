@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from downrange.client.acl_signature import Credentials
+    from downrange.client.client import Client, connect
     from downrange.client.consumer_settings import (
         LitePullSettings,
         MessageModel,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     )
     from downrange.client.lite_pull_consumer import LitePullConsumer
     from downrange.client.message import Message, ReceivedMessage, SendReceipt, SendStatus
+    from downrange.client.message_stream import MessageStream
     from downrange.client.producer import Producer
     from downrange.client.pull_consumer import PullConsumer
     from downrange.client.pulling import PullResult, PullStatus
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "BrokerRefusal": "client.errors",
     "BrokerUnreachableError": "client.errors",
+    "Client": "client.client",
     "ClientSettings": "client.settings",
     "ClientStateError": "client.errors",
     "ClientTimeoutError": "client.errors",
@@ -70,6 +73,7 @@ _MODULE_OF = {
     "Message": "client.message",
     "MessageModel": "client.consumer_settings",
     "MessageQueue": "model.topics",
+    "MessageStream": "client.message_stream",
     "NoNameServerError": "client.errors",
     "NoRouteCause": "client.errors",
     "NoRouteError": "client.errors",
@@ -94,12 +98,14 @@ _MODULE_OF = {
     "TransactionReceipt": "client.transaction_producer",
     "TransactionState": "client.transaction_producer",
     "UnknownBrokerError": "client.errors",
+    "connect": "client.client",
     "make_reply": "client.request_reply",
 }
 
 __all__ = [
     "BrokerRefusal",
     "BrokerUnreachableError",
+    "Client",
     "ClientSettings",
     "ClientStateError",
     "ClientTimeoutError",
@@ -114,6 +120,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "MessageStream",
     "NoNameServerError",
     "NoRouteCause",
     "NoRouteError",
@@ -138,6 +145,7 @@ __all__ = [
     "TransactionReceipt",
     "TransactionState",
     "UnknownBrokerError",
+    "connect",
     "make_reply",
 ]
 
