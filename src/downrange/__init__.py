@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from downrange.app.application import App
     from downrange.client.acl_signature import Credentials
     from downrange.client.client import Client, connect
     from downrange.client.consumer_settings import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from downrange.model.topics import MessageQueue
 
 _MODULE_OF = {
+    "App": "app.application",
     "BrokerRefusal": "client.errors",
     "BrokerUnreachableError": "client.errors",
     "Client": "client.client",
@@ -103,6 +105,7 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "App",
     "BrokerRefusal",
     "BrokerUnreachableError",
     "Client",

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from downrange.app import broker, nameserver
+from downrange.app import broker, nameserver, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Subcommand:
 SUBCOMMANDS = (
     Subcommand("namesrv", "run a name server", nameserver.add_arguments, nameserver.run),
     Subcommand("broker", "run a broker", broker.add_arguments, broker.run),
+    Subcommand("run", "run the handlers of an App", run.add_arguments, run.run),
 )
 
 

@@ -127,6 +127,11 @@ class Client:
         await self._supervisor.stop()
 
     @property
+    def settings(self) -> ClientSettings:
+        """What producers and consumers need to share its connections, once it is open."""
+        return self._settings
+
+    @property
     def producer(self) -> Producer:
         """What sends, for all that it can do and `send` has no argument for."""
         if self._producer is None:
@@ -205,13 +210,12 @@ class Client:
         if sql is not None and tags != EVERYTHING:
             raise InvalidMessageError("choose by tags or by sql, not by both", code=None)
         settings = replace(
-            settings or PushConsumerSettings(),
+            starting_settings(settings or PushConsumerSettings(), start_at),
             consume_threads_min=concurrency,
             consume_threads_max=concurrency,
             pull_threshold_for_queue=prefetch,
             pull_batch_size=min(prefetch, PULL_BATCH_MAX),
             consume_batch_size=1,
-            **_start(start_at),
         )
         if max_reconsume_times is not None:
             settings = replace(settings, max_reconsume_times=max_reconsume_times)
@@ -298,26 +302,25 @@ def _no_timer(error: BrokerRefusal) -> str:
     )
 
 
-class _Start(TypedDict, total=False):
-    consume_from_where: ConsumeFromWhere
-    consume_timestamp_ms: int
-
-
-def _start(start_at: StartAt | None) -> _Start:
+def starting_settings(
+    settings: PushConsumerSettings, start_at: StartAt | None
+) -> PushConsumerSettings:
+    """The settings with another place to begin at; None leaves it."""
     if start_at is None:
-        return {}
+        return settings
     if start_at == "first":
-        return {"consume_from_where": ConsumeFromWhere.FIRST_OFFSET}
+        return replace(settings, consume_from_where=ConsumeFromWhere.FIRST_OFFSET)
     if start_at == "last":
-        return {"consume_from_where": ConsumeFromWhere.LAST_OFFSET}
+        return replace(settings, consume_from_where=ConsumeFromWhere.LAST_OFFSET)
     if not isinstance(start_at, datetime):
         raise InvalidMessageError(
             f"start_at is {start_at!r}; it is 'first', 'last' or a datetime", code=None
         )
-    return {
-        "consume_from_where": ConsumeFromWhere.TIMESTAMP,
-        "consume_timestamp_ms": round(start_at.timestamp() * 1000),
-    }
+    return replace(
+        settings,
+        consume_from_where=ConsumeFromWhere.TIMESTAMP,
+        consume_timestamp_ms=round(start_at.timestamp() * 1000),
+    )
 
 
 def _only_logged(name: str, error: BaseException) -> None:
