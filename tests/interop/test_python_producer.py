@@ -29,12 +29,9 @@ WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.2
 
 
-@pytest.fixture(scope="module", params=["downrange", "apache"])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ClientCluster]:
-    folder = tmp_path_factory.mktemp(f"python-producer-{request.param}")
-    with running_cluster(folder, of_apache=request.param == "apache") as running:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
+    with running_cluster(tmp_path_factory.mktemp("python-producer")) as running:
         yield running
 
 

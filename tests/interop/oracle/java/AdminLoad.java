@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -110,6 +111,10 @@ final class AdminLoad {
         });
         consumer.start();
         ScenarioWorld.awaitTrue(wanted + " messages of " + topic, () -> seen.size() >= wanted);
+        // What the listener has seen counts only a moment later; a shutdown in between would not save it.
+        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        ScenarioWorld.awaitTrue("offsets of " + topic, () ->
+            offsets.cloneOffsetTable(topic).values().stream().mapToLong(Long::longValue).sum() >= wanted);
         return consumer;
     }
 }
