@@ -36,6 +36,7 @@ class Subcommand:
 SUBCOMMANDS = (
     Subcommand("namesrv", "run a name server", "downrange.app.nameserver"),
     Subcommand("broker", "run a broker", "downrange.app.broker"),
+    Subcommand("dev", "run a whole cluster for development", "downrange.app.dev"),
     Subcommand("run", "run the handlers of an App", "downrange.app.run"),
 )
 

@@ -198,6 +198,19 @@ class Broker:
         if self._store is not None:
             self._store.close()
 
+    async def crash(self) -> None:
+        """End as if the process had been killed: nobody is told, nothing is flushed or saved."""
+        await self._server.abort()
+        self._client.close()
+        if self._keeper is not None:
+            await self._keeper.stop()
+        await self._supervisor.stop()
+        if self._parts is not None:
+            self._parts.delayed.stop()
+            self._parts.transaction_check.stop()
+        if self._store is not None:
+            self._store.abandon()
+
     async def _open_store(self, port: int) -> MessageStore:
         """Recovery takes as long as there is log to read; the loop stays free to hear of a stop."""
         settings = self._store_files.store_settings(self._settings, port)

@@ -89,6 +89,15 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.abort()
 
+    async def abort(self, timeout_s: float = 3.0) -> None:
+        """Close the doors and cut all connections; what was not sent is lost."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._wait_for_all(timeout_s)
+
     async def _wait_for_all(self, timeout_s: float) -> bool:
         if self._connections:
             self._all_gone.clear()

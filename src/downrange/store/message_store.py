@@ -134,6 +134,16 @@ class MessageStore:
             self._waiters.fail_all(PutStatus.SHUT_DOWN)
             self._unmap()
 
+    def abandon(self) -> None:
+        """Let go of the files as they are, as if the process had died: for tests of what follows.
+
+        Who waits for the disk hears nothing.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._refresh_refusal()
+            self._unmap()
+
     # --- dispatch --------------------------------------------------------------------------
 
     def add_listener(self, listener: ArrivalListener, topics: Container[str] | None = None) -> None:
