@@ -128,9 +128,21 @@ class OutgoingMaker:
                 f"send it in parts"
             )
         wait = first.properties.get(names.WAIT_STORE_OK, "true")
+        return self._batch(first, topic, body, wait, ",".join(ids))
+
+    def make_encoded_batch(self, topic: str, body: bytes) -> Outgoing:
+        """Messages that somebody has encoded as a batch body already, names and all."""
+        wrapped = self.topic(topic)
+        if is_retry_topic(wrapped):
+            raise InvalidMessageError("a batch takes no retry topic")
+        self._check_body(body)
+        return self._batch(Message(topic, b""), wrapped, body, "true", "")
+
+    @staticmethod
+    def _batch(first: Message, topic: str, body: bytes, wait: str, ids: str) -> Outgoing:
         text = f"{names.WAIT_STORE_OK}\x01{wait}\x02"
         code = RequestCode.SEND_BATCH_MESSAGE
-        return Outgoing(first, topic, body, text, 0, ",".join(ids), code, is_batch=True)
+        return Outgoing(first, topic, body, text, 0, ids, code, is_batch=True)
 
     def _check_body(self, body: bytes) -> None:
         if not isinstance(body, bytes):

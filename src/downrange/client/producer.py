@@ -147,6 +147,19 @@ class Producer:
         sender, maker = self._ready()
         return await self._send(sender, maker.make_batch(messages), queue, None, timeout_s)
 
+    async def send_encoded_batch(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """The same for a body that is encoded (`protocol/batch`); its messages have their ids."""
+        sender, maker = self._ready()
+        outgoing = maker.make_encoded_batch(topic, body)
+        return await self._send(sender, outgoing, queue, None, timeout_s)
+
     async def send_one_way(
         self,
         message: Message,

@@ -78,6 +78,19 @@ class UniqueIdGenerator:
         self._counter = (counter + 1) & _COUNTER_MASK
         return f"{self._head}{counter:04X}"
 
+    def reserve(self, count: int) -> tuple[str, int]:
+        """What so many new ids begin with, and the counter of the first; it wraps at 65,536.
+
+        The counter is the last four hexadecimal digits. For those who write ids by the thousand.
+        """
+        assert 0 < count <= _COUNTER_MASK + 1
+        now_ms = self._clock.wall_ns() // 1_000_000
+        if now_ms != self._last_ms:
+            self._enter_millisecond(now_ms)
+        counter = self._counter
+        self._counter = (counter + count) & _COUNTER_MASK
+        return self._head, counter
+
     def _enter_millisecond(self, now_ms: int) -> None:
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._enter_month(now_ms)

@@ -57,7 +57,7 @@ class IoThread:
 
     def call(self, coroutine: Coroutine[None, None, T], timeout_s: float) -> T:
         """Run a coroutine there and wait for its end, at most so long."""
-        future = self._begin(coroutine)
+        future = self.begin(coroutine)
         try:
             return future.result(timeout_s)
         except TimeoutError:
@@ -71,7 +71,7 @@ class IoThread:
 
     def wait(self, coroutine: Coroutine[None, None, T]) -> T:
         """The same for what may take for ever, such as the next message; ^C ends it."""
-        future = self._begin(coroutine)
+        future = self.begin(coroutine)
         try:
             while True:
                 try:
@@ -110,7 +110,8 @@ class IoThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(max(deadline_s - time.monotonic(), 0.1))
 
-    def _begin(self, coroutine: Coroutine[None, None, T]) -> Future[T]:
+    def begin(self, coroutine: Coroutine[None, None, T]) -> Future[T]:
+        """Run a coroutine there; its end is the future's, whose callbacks run there."""
         reason = None
         if self.process_id != os.getpid():
             reason = (

@@ -21,6 +21,8 @@ from downrange.client.message import Message, SendReceipt, SendStatus
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings
 from downrange.model.topics import MessageQueue
+from downrange.protocol.batch import encode_batch
+from downrange.protocol.properties import encode_properties
 from downrange.testing.cluster import MemoryCluster
 from downrange.testing.virtual_time import run
 
@@ -95,6 +97,33 @@ def test_a_batch_is_stored_message_by_message(tmp_path: Path) -> None:
             assert [m.tag for m in found] == ["t0", "t1", "t2", "t3", "t4"]
             assert receipt.message_id == ",".join(m.message_id for m in found)
             assert receipt.offset_message_id == ",".join(m.offset_message_id for m in found)
+
+    run(main())
+
+
+def test_a_batch_that_is_encoded_already_goes_out_as_it_is(tmp_path: Path) -> None:
+    texts = [encode_properties({"UNIQ_KEY": f"id{i}", "a": str(i)}) for i in range(3)]
+    body = encode_batch((7, b"%d" % i, text) for i, text in enumerate(texts))
+
+    async def main() -> None:
+        async with MemoryCluster(tmp_path) as cluster:
+            async with producer_of(cluster) as producer:
+                queue = (await producer.queues("orders"))[2]
+                receipt = await producer.send_encoded_batch("orders", body, queue=queue)
+                assert (receipt.queue, receipt.status) == (queue, SendStatus.SEND_OK)
+                for topic, wrong, reason in (
+                    ("orders", b"", "empty"),
+                    ("%RETRY%group", body, "no retry topic"),
+                    ("or ders", body, "or ders"),
+                    ("orders", bytes(5 << 20), "over 4194304"),
+                ):
+                    with pytest.raises(InvalidMessageError, match=reason):
+                        await producer.send_encoded_batch(topic, wrong)
+            found = await stored(cluster, "orders")
+            assert [(m.body, m.flag, m.queue_id) for m in found] == [
+                (b"%d" % i, 7, queue.queue_id) for i in range(3)
+            ]
+            assert [m.message_id for m in found] == ["id0", "id1", "id2"]
 
     run(main())
 

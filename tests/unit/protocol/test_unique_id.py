@@ -54,6 +54,16 @@ def test_id_has_the_form_of_java() -> None:
     assert len(generator(clock, "2001:db8::1").next_id()) == 56
 
 
+def test_ids_that_are_reserved_are_given_to_nobody_else() -> None:
+    ids = generator(ManualClock(ms(2024, 5, 1) + 0x1234567))
+    first = ids.next_id()
+    head, counter = ids.reserve(1000)
+    assert (head, counter) == (first[:-4], 1)
+    assert ids.next_id() == f"{head}{1001:04X}"
+    ids.reserve(1 << 16)
+    assert ids.next_id() == f"{head}{1002:04X}"
+
+
 def test_id_says_when_and_where_it_was_made() -> None:
     clock = ManualClock(ms(2024, 2, 29, 23, 59))
     unique_id = decode_unique_id(generator(clock).next_id(), now_ms=clock.wall_ms(), zone=UTC)
