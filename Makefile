@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types layers unit test faults fuzz interop mqadmin oracle bench clean
+.PHONY: help setup format lint types layers unit test test-spark faults fuzz interop mqadmin oracle bench clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "downrange needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -40,6 +40,9 @@ test: lint types layers unit ## Everything a commit must pass: lint, types, laye
 
 faults: $(STAMP) ## The long form of the fault tests (an hour or more)
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
+
+test-spark: $(STAMP) ## All tests in a local Spark, the slow ones too (needs Java 17)
+	$(BIN)/pytest -q -m 'spark and not interop' tests/spark
 
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}

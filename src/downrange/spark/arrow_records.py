@@ -1,0 +1,260 @@
+"""Records as they stand in a log or in the answer to a pull -> one Arrow batch of messages.
+
+A column that nobody asked for is not decoded. What is rare (compressed bodies, inner batches, IPv6
+and IPv4 hosts side by side) is done record by record; all the rest is vectorised.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from downrange.protocol.batch import unwrap_inner_batch
+from downrange.protocol.compression import decompress_by_flag
+from downrange.protocol.errors import RemoteProtocolError
+from downrange.protocol.hosts import decode_host, format_address
+from downrange.protocol.property_names import KEYS, TAGS, UNIQUE_KEY
+from downrange.protocol.record import CRC_MASK, decode_record, encode_record
+from downrange.protocol.sys_flag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
+from downrange.spark.arrow_slices import fixed, sliced, texts
+from downrange.spark.columns import ALL_COLUMNS, PROPERTY_MAP, SINK_ID, TIMESTAMP, arrow_schema
+from downrange.spark.property_columns import PropertyColumns
+from downrange.spark.record_heads import Data, Longs, RecordHeads, read_heads, record_starts
+
+SINK_ID_PROPERTY: Final = "__DOWNRANGE_SINK_ID"
+"""Our sink stamps each message with queryId:batchId:partition:row under this name."""
+
+_PROPERTY_OF: Final = {
+    "keys": KEYS,
+    "tags": TAGS,
+    "uniqueKey": UNIQUE_KEY,
+    SINK_ID: SINK_ID_PROPERTY,
+}
+_UNWRAP: Final = INNER_BATCH | NEED_UNWRAP
+_MILLIS_MAX: Final = (1 << 63) // 1000 - 1
+_HEX_PAIRS: Final = np.frombuffer(
+    b"".join(b"%02X" % octet for octet in range(256)), np.dtype(np.uint16)
+)
+
+
+class RecordDecoder:
+    """Decodes records into the columns named in `fields`, in that order.
+
+    Holds nothing between two calls. Without `include_properties` the map is null. `check_crc`
+    compares each body with the checksum that its record carries.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[str] = ALL_COLUMNS,
+        *,
+        include_properties: bool = True,
+        check_crc: bool = False,
+    ) -> None:
+        self.schema = arrow_schema(fields)
+        self._fields = tuple(fields)
+        self._include_properties = include_properties
+        self._check_crc = check_crc
+
+    def decode(
+        self, data: Data, *, broker_name: str | None = None, offset_delta: int = 0
+    ) -> pa.RecordBatch:
+        """The messages of records that stand end to end, as in the answer to a pull."""
+        return self.decode_at(
+            data, record_starts(data), broker_name=broker_name, offset_delta=offset_delta
+        )
+
+    def decode_at(
+        self,
+        data: Data,
+        starts: Longs,
+        *,
+        broker_name: str | None = None,
+        offset_delta: int = 0,
+    ) -> pa.RecordBatch:
+        """The messages of the records that start at these places, which ascend.
+
+        `offset_delta` is what a static topic adds to the offsets of this broker.
+        """
+        heads = read_heads(data, starts)
+        if self._check_crc:
+            _check_crcs(data, heads)
+        if (heads.sys_flags & _UNWRAP == _UNWRAP).any():
+            data = _unwrapped(data, heads)
+            heads = read_heads(data, record_starts(data))
+        rows = _Rows(data, heads, broker_name, offset_delta, self._include_properties)
+        return pa.RecordBatch.from_arrays(
+            [rows.column(name) for name in self._fields], schema=self.schema
+        )
+
+
+class _Rows:
+    """The columns of some records, each made when it is asked for."""
+
+    def __init__(
+        self,
+        data: Data,
+        heads: RecordHeads,
+        broker_name: str | None,
+        offset_delta: int,
+        include_properties: bool,
+    ) -> None:
+        self._content = pa.py_buffer(data)
+        self._heads = heads
+        self._broker_name = broker_name
+        self._offset_delta = offset_delta
+        self._include_properties = include_properties
+        self._properties: PropertyColumns | None = None
+        self._makers: dict[str, Callable[[], pa.Array]] = {
+            "topic": self._topic,
+            "brokerName": lambda: pa.repeat(pa.scalar(broker_name, pa.string()), heads.count),
+            "queueId": lambda: pa.array(heads.ints("queue_id")),
+            "queueOffset": lambda: pa.array(heads.longs("queue_offset") + offset_delta),
+            "body": self._body,
+            "bornTimestamp": lambda: _timestamps(heads.longs("born_ms")),
+            "storeTimestamp": lambda: _timestamps(heads.longs("store_ms")),
+            "msgId": self._message_id,
+            "reconsumeTimes": lambda: pa.array(heads.ints("reconsume_times")),
+            "bornHost": self._born_host,
+            "sysFlag": lambda: pa.array(heads.sys_flags & ~COMPRESSED),
+            "properties": self._property_map,
+        }
+
+    def column(self, name: str) -> pa.Array:
+        if name in _PROPERTY_OF:
+            return self._property_texts().column(_PROPERTY_OF[name])
+        return self._makers[name]()
+
+    def _topic(self) -> pa.Array:
+        heads = self._heads
+        return texts(sliced(self._content, heads.topic_starts, heads.topic_ends))
+
+    def _body(self) -> pa.Array:
+        heads = self._heads
+        bodies = sliced(self._content, heads.body_starts, heads.body_ends)
+        is_packed = heads.sys_flags & COMPRESSED != 0
+        if not is_packed.any():
+            return bodies
+        unpacked = [
+            decompress_by_flag(bodies[row].as_py(), int(heads.sys_flags[row]))
+            for row in np.flatnonzero(is_packed).tolist()
+        ]
+        return pc.replace_with_mask(bodies, pa.array(is_packed), pa.array(unpacked, pa.binary()))
+
+    def _message_id(self) -> pa.Array:
+        heads = self._heads
+        if not heads.is_uniform:
+            places = heads.longs("physical_offset").tolist()
+            return pa.array(
+                [
+                    (host + place.to_bytes(8, "big", signed=True)).hex().upper()
+                    for host, place in zip(self._hosts("store_host"), places, strict=True)
+                ],
+                pa.string(),
+            )
+        table = heads.tables[0][1]
+        host_bytes = table.dtype["store_host"].itemsize
+        octets = np.empty((heads.count, host_bytes + 8), np.uint8)
+        octets[:, :host_bytes] = _octets_of(table["store_host"], host_bytes)
+        octets[:, host_bytes:] = _octets_of(table["physical_offset"], 8)
+        return fixed(_HEX_PAIRS[octets].reshape(-1).view(np.uint8), 2 * (host_bytes + 8))
+
+    def _born_host(self) -> pa.Array:
+        heads = self._heads
+        if heads.is_uniform:
+            column = heads.tables[0][1]["born_host"]
+            content = pa.py_buffer(np.ascontiguousarray(column))
+            hosts = pa.Array.from_buffers(
+                pa.binary(column.dtype.itemsize), heads.count, [None, content]
+            )
+        else:
+            hosts = pa.array(self._hosts("born_host"), pa.binary())
+        coded = hosts.dictionary_encode()
+        names = [_host_text(host) for host in coded.dictionary.to_pylist()]
+        return pa.array(names, pa.string()).take(coded.indices)
+
+    def _hosts(self, name: str) -> list[bytes]:
+        hosts: list[bytes] = [b""] * self._heads.count
+        for rows, table in self._heads.tables:
+            for row, host in zip(rows.tolist(), table[name].tolist(), strict=True):
+                hosts[row] = host
+        return hosts
+
+    def _property_map(self) -> pa.Array:
+        if not self._include_properties:
+            return pa.nulls(self._heads.count, PROPERTY_MAP)
+        return self._property_texts().map()
+
+    def _property_texts(self) -> PropertyColumns:
+        if self._properties is None:
+            heads = self._heads
+            self._properties = PropertyColumns(
+                sliced(self._content, heads.properties_starts, heads.ends)
+            )
+        return self._properties
+
+
+def _timestamps(millis: Longs) -> pa.Array:
+    """Microseconds; a time that a producer made up and that no such number holds is null."""
+    is_far = (millis > _MILLIS_MAX) | (millis < -_MILLIS_MAX)
+    micros = millis * 1000
+    if is_far.any():
+        return pa.array(micros, pa.int64(), mask=is_far).cast(TIMESTAMP)
+    return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)])
+
+
+def _octets_of(column: npt.NDArray[np.void], width: int) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(column).view(np.uint8).reshape(-1, width)
+
+
+def _host_text(host: bytes) -> str | None:
+    try:
+        return format_address(*decode_host(host))
+    except RemoteProtocolError:
+        return None  # a producer may say what it likes of itself
+
+
+def _check_crcs(data: Data, heads: RecordHeads) -> None:
+    view = memoryview(data)
+    wanted = heads.ints("crc").tolist()
+    spans = zip(heads.body_starts.tolist(), heads.body_ends.tolist(), wanted, strict=True)
+    for start, end, crc in spans:
+        if start != end and crc32(view[start:end]) & CRC_MASK != crc:
+            raise RemoteProtocolError(
+                f"the body at {start} of {len(view)} bytes of records is damaged: its checksum is "
+                f"not the one that its record carries"
+            )
+
+
+def _unwrapped(data: Data, heads: RecordHeads) -> bytes:
+    """The records, with those that hold a batch replaced by one for each of its messages."""
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    for start, end, flags in zip(
+        heads.starts.tolist(), heads.ends.tolist(), heads.sys_flags.tolist(), strict=True
+    ):
+        if flags & _UNWRAP != _UNWRAP:
+            parts.append(view[start:end])
+            continue
+        outer = decode_record(view[start:end], check_crc=False)
+        body = decompress_by_flag(outer.body, flags) if flags & COMPRESSED else outer.body
+        inner_flags = flags & ~(_UNWRAP | COMPRESSED)
+        parts.extend(
+            encode_record(
+                outer._replace(
+                    flag=flag,
+                    queue_offset=queue_offset,
+                    sys_flag=inner_flags,
+                    body=inner,
+                    properties=properties,
+                )
+            )
+            for queue_offset, (flag, inner, properties) in unwrap_inner_batch(
+                body, outer.queue_offset
+            )
+        )
+    return b"".join(parts)
