@@ -285,6 +285,7 @@ class Broker:
             clock,
             broker_name=self._settings.effective_name,
             broker_address=address,
+            server_side_reset=self._settings.server_side_reset,
             waiting=waiting,
         )
 

@@ -73,6 +73,9 @@ class BrokerSettings:
     transaction_check_interval_ms: int = setting(
         "transactionCheckInterval", 30_000, least=100, about="between two rounds of checks"
     )
+    server_side_reset: bool = setting(
+        "useServerSideResetOffset", True, about="reset offsets here; else clients are told to"
+    )
     store_replies: bool = setting("storeReplyMessageEnable", True, about="keep reply messages")
     accepts_from_ms: int = setting(
         "startAcceptSendRequestTimeStamp", 0, least=0, about="refuse sends before this time"

@@ -32,6 +32,7 @@ AT_NEXT_START = {
     "messageDelayLevel", "messageIndexEnable", "msgTraceTopicName", "regionId",
     "registerNameServerPeriod", "replyThreadPoolQueueCapacity",
     "serverChannelMaxIdleTimeSeconds", "traceOn", "traceTopicEnable", "transactionCheckInterval",
+    "useServerSideResetOffset",
 }  # fmt: skip
 
 
