@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from downrange.protocol.batch import encode_batch
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.java_hash import java_hash_bytes
 from downrange.protocol.record import decode_record, record_size
@@ -226,9 +227,8 @@ class Sender:
 
     def _batch(self, topic: str, queue_id: int) -> None:
         made = [self._message(self._body_max // 4) for _ in range(self._rng.randrange(2, 6))]
-        places = self._store.append_batch(
-            topic, queue_id, [(0, body, properties) for body, properties, _, _ in made]
-        )
+        batch = encode_batch((0, body, properties) for body, properties, _, _ in made)
+        places = self._store.append_batch(topic, queue_id, batch)
         for put, (body, properties, keys, tag_code) in zip(places, made, strict=True):
             place = (put.queue_offset, put.physical_offset, put.size)
             self.sent.append(Sent(topic, queue_id, *place, tag_code, body, properties, keys))

@@ -15,6 +15,7 @@ import msgspec
 from interop.exchange_plan import LONG_TOPIC, QUEUES, SCHEDULE_TOPIC, TOPICS, downrange_settings
 from interop.message_lines import line_of_record
 
+from downrange.protocol.batch import encode_batch
 from downrange.protocol.compression import compress
 from downrange.protocol.delay_levels import queue_of_level
 from downrange.protocol.hosts import encode_host
@@ -102,7 +103,7 @@ class StoreWriter:
         for appended in self._store.append_batch(
             random.choice(TOPICS),
             random.randrange(QUEUES),
-            messages,
+            encode_batch(messages),
             born_timestamp=self._clock.wall_ms(),
             born_host=BORN_V4,
         ):

@@ -105,15 +105,15 @@ class MessageWriter:
         self,
         topic: str,
         queue_id: int,
-        messages: list[tuple[int, bytes, bytes]],
+        batch: bytes,
         sys_flag: int,
         born_timestamp: int,
         born_host: bytes,
     ) -> list[Appended]:
-        """Put messages of (flag, body, properties) side by side, all of them or none."""
+        """Put the messages of a batch body side by side, all of them or none."""
         try:
             appended = self._append_batch(
-                topic, queue_id, messages, sys_flag, born_timestamp, born_host
+                topic, queue_id, batch, sys_flag, born_timestamp, born_host
             )
         except AppendRefusedError as error:
             raise refused(error.status, error.remark) from error

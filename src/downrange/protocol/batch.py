@@ -22,11 +22,16 @@ from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 
 # flag, body, properties
 BatchMessage = tuple[int, bytes, bytes]
+# flag, where the message starts, where its body ends, where the message ends
+BatchPlace = tuple[int, int, int, int]
 
 _HEAD = Struct(">iiiii")
 _READ_HEAD = Struct(">12xii")
 _LENGTH = Struct(">h")
-MESSAGE_BYTES_MIN = _HEAD.size + _LENGTH.size
+HEAD_BYTES = _HEAD.size
+BODY_LENGTH_POSITION = 16
+LENGTH_BYTES = _LENGTH.size
+MESSAGE_BYTES_MIN = HEAD_BYTES + LENGTH_BYTES
 # As many of the smallest messages as fit into 4 MiB, the largest body a broker takes by default.
 MESSAGES_MAX = 4 * 1024 * 1024 // MESSAGE_BYTES_MIN
 
@@ -48,9 +53,9 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchMessage]:
-    """(flag, body, properties) of each message; `RemoteProtocolError` if the lengths do not fit."""
-    messages: list[BatchMessage] = []
+def cut_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchPlace]:
+    """Where each message stands; `RemoteProtocolError` if the lengths do not fit."""
+    places: list[BatchPlace] = []
     start = 0
     end = len(data)
     read_head = _READ_HEAD.unpack_from
@@ -58,21 +63,28 @@ def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[Batch
     try:
         while start < end:
             flag, body_length = read_head(data, start)
-            body_start = start + 20
-            body_end = body_start + body_length
+            body_end = start + HEAD_BYTES + body_length
             (properties_length,) = read_length(data, body_end)
-            properties_start = body_end + 2
-            start = properties_start + properties_length
-            if body_length < 0 or properties_length < 0 or start > end:
-                raise _misfit(len(messages), body_length, properties_length)
-            messages.append((flag, data[body_start:body_end], data[properties_start:start]))
-            if len(messages) > messages_max:
+            next_start = body_end + LENGTH_BYTES + properties_length
+            if body_length < 0 or properties_length < 0 or next_start > end:
+                raise _misfit(len(places), body_length, properties_length)
+            places.append((flag, start, body_end, next_start))
+            if len(places) > messages_max:
                 raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
+            start = next_start
     except error:
         raise RemoteProtocolError(
-            f"batch of {end} bytes ends within message {len(messages)}, which starts at {start}"
+            f"batch of {end} bytes ends within message {len(places)}, which starts at {start}"
         ) from None
-    return messages
+    return places
+
+
+def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchMessage]:
+    """(flag, body, properties) of each message; `RemoteProtocolError` if the lengths do not fit."""
+    return [
+        (flag, data[start + HEAD_BYTES : body_end], data[body_end + LENGTH_BYTES : end])
+        for flag, start, body_end, end in cut_batch(data, messages_max=messages_max)
+    ]
 
 
 def count_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> int:

@@ -7,8 +7,8 @@ keeps the hash of "topic#" and extends it by each key.
 
 A sum of powers of 31 is a number written in base 31, and `int(digits, 31)` reads such numbers in C.
 An ASCII code c is 31 * (c // 31) + c % 31, so two readings give the hash of any ASCII text; codes
-"0" to "N" are less than 31 above 48, so one reading is enough for upper-case hexadecimal ids. For
-32 characters that takes a quarter of the time of `sum(map(mul, text, powers))`.
+"0" to "N" are less than 31 above 48, so one reading is enough for upper-case hexadecimal ids
+(`id_hash_base`). For 32 characters that is a quarter of the time of `sum(map(mul, text, powers))`.
 """
 
 import struct
@@ -20,30 +20,29 @@ INT_MAX = 0x7FFF_FFFF
 
 # Longer texts go in pieces: reading a number is quadratic, and Python refuses 4,300 digits.
 _PIECE_BYTES_MAX = 512
-# Lengths of the unique ids of RocketMQ clients (IPv4 and IPv6), the usual keys of messages.
-_ID_LENGTHS = frozenset((32, 56))
+# Of the unique ids of RocketMQ clients with IPv4, the usual keys of messages.
+ID_BYTES = 32
 
-_BASE = 31
+BASE = 31
 _DIGITS = b"0123456789abcdefghijklmnopqrstu"
 _NO_DIGIT = ord("!")
 _ASCII_CODES = 128
 _ID_FIRST_CODE = ord("0")
 
 _REMAINDERS = bytes(
-    _DIGITS[code % _BASE] if code < _ASCII_CODES else _NO_DIGIT for code in range(256)
+    _DIGITS[code % BASE] if code < _ASCII_CODES else _NO_DIGIT for code in range(256)
 )
 _QUOTIENTS = bytes(
-    _DIGITS[code // _BASE] if code < _ASCII_CODES else _NO_DIGIT for code in range(256)
+    _DIGITS[code // BASE] if code < _ASCII_CODES else _NO_DIGIT for code in range(256)
 )
-_ID_DIGITS = bytes(
-    _DIGITS[code - _ID_FIRST_CODE] if 0 <= code - _ID_FIRST_CODE < _BASE else _NO_DIGIT
+# Gives an id's digits in base 31, and no digit for what is in no id.
+ID_DIGITS = bytes(
+    _DIGITS[code - _ID_FIRST_CODE] if 0 <= code - _ID_FIRST_CODE < BASE else _NO_DIGIT
     for code in range(256)
 )
-_POWERS = [pow(_BASE, count, 1 << 32) for count in range(_PIECE_BYTES_MAX + 1)]
+_POWERS = [pow(BASE, count, 1 << 32) for count in range(_PIECE_BYTES_MAX + 1)]
 # What the codes of an id lost when 48 was taken from each: 48 * (31^0 + … + 31^(n-1)).
-_ID_REST = {
-    length: _ID_FIRST_CODE * sum(_POWERS[:length]) & INT_MASK for length in sorted(_ID_LENGTHS)
-}
+_ID_REST = _ID_FIRST_CODE * sum(_POWERS[:ID_BYTES])
 
 
 def java_hash(text: str) -> int:
@@ -65,19 +64,21 @@ def extend_hash(prefix_hash: int, text: bytes) -> int:
     character, as in the string that Java makes of them.
     """
     length = len(text)
-    if length in _ID_LENGTHS and text.isupper():
-        try:
-            tail = int(text.translate(_ID_DIGITS), _BASE) + _ID_REST[length]
-        except ValueError:
-            pass  # upper-case text of an id's length that is no hexadecimal number
-        else:
-            return (prefix_hash * _POWERS[length] + tail) & INT_MASK
     if not text.isascii():
         return _extend_by_units(prefix_hash, decode_utf8(text))
     if not 0 < length <= _PIECE_BYTES_MAX:
         return _extend_by_pieces(prefix_hash, text)
-    tail = int(text.translate(_REMAINDERS), _BASE) + _BASE * int(text.translate(_QUOTIENTS), _BASE)
+    tail = int(text.translate(_REMAINDERS), BASE) + BASE * int(text.translate(_QUOTIENTS), BASE)
     return (prefix_hash * _POWERS[length] + tail) & INT_MASK
+
+
+def id_hash_base(prefix_hash: int) -> int:
+    """What is left to be added for the hash of prefix + id: `int(id.translate(ID_DIGITS), BASE)`.
+
+    The sum, & INT_MASK, is what `extend_hash` gives. The key index adds it without a call: it does
+    so for every message. The reading is a ValueError for what is no id.
+    """
+    return (prefix_hash * _POWERS[ID_BYTES] + _ID_REST) & INT_MASK
 
 
 def signed_hash(unsigned_hash: int) -> int:
@@ -99,5 +100,5 @@ def _extend_by_pieces(prefix_hash: int, text: bytes) -> int:
 def _extend_by_units(prefix_hash: int, text: str) -> int:
     # A Java string may hold half a surrogate pair, and its hash counts it like any unit.
     for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be", "surrogatepass")):
-        prefix_hash = (prefix_hash * _BASE + unit) & INT_MASK
+        prefix_hash = (prefix_hash * BASE + unit) & INT_MASK
     return prefix_hash

@@ -51,10 +51,13 @@ STORE_TIME_POSITION_V4 = 56  # 12 bytes later when the born host is IPv6
 HOST_V6_SHIFT = 12
 
 # By bits 4 and 5 of the system flag: which of born host and store host is IPv6.
-HEADS = tuple(
-    Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
-)
+_HOST_BYTES = ((8, 8), (20, 8), (8, 20), (20, 20))
+HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in _HOST_BYTES)
 HEAD_V4 = HEADS[0]
+# The same in pieces: up to the physical offset, up to the prepared offset; the body's length is
+# left. Messages of a batch share the second.
+HEAD_START = Struct(">iiiiiqq")
+HEAD_MIDDLES = tuple(Struct(f">iq{born}sq{store}siq") for born, store in _HOST_BYTES)
 _LENGTH_1 = Struct(">B")
 _LENGTH_2 = Struct(">H")
 RECORD_BYTES_MIN = HEAD_V4.size + 1 + 2

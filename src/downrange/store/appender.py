@@ -8,9 +8,18 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+from downrange.protocol.batch import (
+    BODY_LENGTH_POSITION,
+    HEAD_BYTES,
+    LENGTH_BYTES,
+    BatchPlace,
+    cut_batch,
+)
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 from downrange.protocol.record import (
     CRC_MASK,
+    HEAD_MIDDLES,
+    HEAD_START,
     HEADS,
     TOPIC_BYTES_MAX_V1,
     topic_field,
@@ -29,6 +38,7 @@ RETRY_TOPIC_BYTES_MAX = 255
 HOST_V4_BYTES = 8
 NO_HOST = bytes(HOST_V4_BYTES)
 _pack_length = Struct(">H").pack
+_pack_start = HEAD_START.pack
 _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
 
 
@@ -142,32 +152,27 @@ class Appender:
         self,
         topic: str,
         queue_id: int,
-        messages: list[tuple[int, bytes, bytes]],
+        batch: bytes,
         sys_flag: int = 0,
         born_timestamp: int = 0,
         born_host: bytes = NO_HOST,
     ) -> list[Appended]:
-        """Put messages of (flag, body, properties) side by side, all of them or none."""
+        """Put the messages of a batch body side by side, all of them or none.
+
+        `RemoteProtocolError` if the body is not one. Of a message's bytes in it all but the first
+        sixteen stand in the record too, so they are copied as they are.
+        """
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
-        if not messages:
-            raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
-        magic, name = self._topics.get(topic) or self._admit_topic(topic)
-        if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):
-            raise AppendRefusedError(
-                PutStatus.BATCH_ILLEGAL, f"topic {topic!r} takes no batches: send one by one"
-            )
+        places = cut_batch(batch)
+        magic, name = self._admit_batch(topic, places)
         sys_flag |= self._store_flag
-        head = HEADS[(sys_flag >> 4) & 3]
-        fixed_bytes = head.size + len(name) + 2
-        size = body_bytes = 0
-        for _, body, properties in messages:
-            if len(properties) > PROPERTIES_BYTES_MAX:
-                raise _properties_too_long(properties)
-            body_bytes += len(body)
-            size += fixed_bytes + len(body) + len(properties)
+        layout = (sys_flag >> 4) & 3
+        more_bytes = HEADS[layout].size + len(name) - HEAD_BYTES
+        size = len(batch) + more_bytes * len(places)
         # Room for all of them in one file, or none is taken.
-        self._check(size, body_bytes)
+        if len(batch) > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
+            self._check(size, sum(end - start - HEAD_BYTES for _, start, end, _ in places))
         try:
             physical_offset = self._log.place(size)
         except OSError as error:
@@ -177,17 +182,24 @@ class Appender:
         queue_offset = queue.next_offset if queued else 0
         stored_ns = self._wall_ns()
         stored_ms = stored_ns // 1_000_000
+        middle = HEAD_MIDDLES[layout].pack(
+            sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0
+        )
         read_entry = self._entries.tag_code_and_keys
         parts: list[bytes] = []
         entries: list[DispatchEntry] = []
         appended: list[Appended] = []
-        for flag, body, properties in messages:
-            size = fixed_bytes + len(body) + len(properties)
-            packed = head.pack(
-                size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
-                sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0, len(body),
-            )  # fmt: skip
-            parts += (packed, body, name, _pack_length(len(properties)), properties)
+        for flag, start, body_end, end in places:
+            size = end - start + more_bytes
+            crc = crc32(batch[start + HEAD_BYTES : body_end]) & CRC_MASK
+            parts += (
+                _pack_start(size, magic, crc, queue_id, flag, queue_offset, physical_offset),
+                middle,
+                batch[start + BODY_LENGTH_POSITION : body_end],
+                name,
+                batch[body_end:end],
+            )
+            properties = batch[body_end + LENGTH_BYTES : end]
             tag_code, keys = read_entry(topic, sys_flag, properties, stored_ms)
             entries.append((
                 queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
@@ -198,11 +210,22 @@ class Appender:
             physical_offset += size
             queue_offset += queued
         self._log.write(parts[0], b"".join(parts[1:]))
-        queue.next_offset += len(messages) if queued else 0
+        queue.next_offset += len(places) if queued else 0
         self.store_timestamp = stored_ms
         self._dispatcher.offer_all(entries)
         self._note_time(stored_ns)
         return appended
+
+    def _admit_batch(self, topic: str, places: list[BatchPlace]) -> tuple[int, bytes]:
+        """Magic and name field of a topic that takes this batch."""
+        if not places:
+            raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
+        magic, name = self._topics.get(topic) or self._admit_topic(topic)
+        if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):
+            raise AppendRefusedError(
+                PutStatus.BATCH_ILLEGAL, f"topic {topic!r} takes no batches: send one by one"
+            )
+        return magic, name
 
     def _note_time(self, begun_ns: int) -> None:
         """After an append that took long the next ones are refused for as long."""

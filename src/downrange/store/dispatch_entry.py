@@ -16,6 +16,8 @@ TAG_KEY_PREFIX = b"T#"
 _VALUE_END = 2
 _UNIQUE_NAME_BYTES = len(b"UNIQ_KEY\x01")
 _RESTS_MAX = 4096
+_REST_BYTES_MAX = 1024
+_NO_SHAPE: tuple[bytes, bytes, int, tuple[bytes, ...]] = (b"\x02", b"\x02", 0, ())  # nothing has it
 
 # A record on its way into its consume queue and the key index; a plain tuple, because there is one
 # for every message: queue, whether it gets an entry there, queue offset, physical offset, size,
@@ -31,6 +33,9 @@ class EntryReader:
         # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
         self._tags: dict[bytes, tuple[int, bytes]] = {}
         self._rests: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
+        # Length of a text -> what stands before and behind the unique id in the last one that was
+        # as long, and what was found in it.
+        self._shapes: dict[int, tuple[bytes, bytes, int, tuple[bytes, ...]]] = {}
 
     def tag_code_and_keys(
         self, topic: str, sys_flag: int, properties: bytes, store_timestamp: int
@@ -40,17 +45,31 @@ class EntryReader:
         But for its unique id a producer's messages mostly have the same text, so what is found in
         the rest of it is remembered.
         """
+        before, behind, code, more_keys = self._shapes.get(len(properties), _NO_SHAPE)
+        if properties.startswith(before) and properties.endswith(behind):
+            unique_key = properties[len(before) : -len(behind)]
+            # Letters and digits hide no further name or value.
+            if unique_key.isalnum() and topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK:
+                return code, [unique_key, *more_keys]
         start = properties.rfind(b"UNIQ_KEY\x01")
         end = properties.find(b"\x02", start)
         is_plain = start == 0 or (start > 0 and properties[start - 1] == _VALUE_END)
         if is_plain and end - start > _UNIQUE_NAME_BYTES:
             rest = properties[:start] + properties[end + 1 :]
             code, more_keys = self._rests.get(rest) or self.tag_and_keys(rest)
-            keys = [properties[start + _UNIQUE_NAME_BYTES : end], *more_keys]
+            start += _UNIQUE_NAME_BYTES
+            keys = [properties[start:end], *more_keys]
+            if rest in self._rests:
+                self._shapes[len(properties)] = (
+                    properties[:start],
+                    properties[end:],
+                    code,
+                    more_keys,
+                )
         else:  # none, or in a strange place
-            unique_key = find_property(properties, b"UNIQ_KEY")
+            strange_key = find_property(properties, b"UNIQ_KEY")
             code, more_keys = self.tag_and_keys(properties)
-            keys = [*more_keys] if unique_key is None else [unique_key, *more_keys]
+            keys = [*more_keys] if strange_key is None else [strange_key, *more_keys]
         if topic == SCHEDULE_TOPIC:
             code = self._deliver_time(properties, store_timestamp) or code
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
@@ -69,7 +88,8 @@ class EntryReader:
             code, tag_key = self._tags.get(tag) or self._remember(tag)
             keys.append(tag_key)
         found = (code, tuple(keys))
-        if user_keys is None and len(self._rests) < _RESTS_MAX:  # keys rarely come again
+        is_small = len(text) <= _REST_BYTES_MAX and len(self._rests) < _RESTS_MAX
+        if user_keys is None and is_small:  # keys rarely come again
             self._rests[text] = found
         return found
 

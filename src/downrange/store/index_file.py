@@ -156,6 +156,7 @@ class IndexFile:
         if position + _ITEM_BYTES * len(items) > self._reserved:
             self._reserve(position + _ITEM_BYTES * len(items))
         heads: dict[int, int] = {}  # slot position -> its newest item
+        seconds_of = seconds = 0
         for key_hash, physical_offset, store_timestamp in items:
             slot_position = _HEADER_BYTES + key_hash % slots * 4
             older = heads.get(slot_position)
@@ -164,9 +165,11 @@ class IndexFile:
                 if not 0 < older < count:
                     older = 0
                     slots_used += 1
-            seconds = (store_timestamp - begin_timestamp) // 1000
-            if not 0 <= seconds <= SECONDS_MAX or begin_timestamp <= 0:
-                seconds = 0 if seconds < 0 or begin_timestamp <= 0 else SECONDS_MAX
+            if store_timestamp != seconds_of:  # most have the time of the one before
+                seconds_of = store_timestamp
+                seconds = (store_timestamp - begin_timestamp) // 1000
+                if not 0 <= seconds <= SECONDS_MAX or begin_timestamp <= 0:
+                    seconds = 0 if seconds < 0 or begin_timestamp <= 0 else SECONDS_MAX
             _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
             heads[slot_position] = number
             position += _ITEM_BYTES

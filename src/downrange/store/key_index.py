@@ -10,7 +10,17 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from downrange.protocol.java_hash import INT_MAX, extend_hash, index_key_hash, java_hash
+from downrange.protocol.java_hash import (
+    BASE,
+    ID_BYTES,
+    ID_DIGITS,
+    INT_MASK,
+    INT_MAX,
+    extend_hash,
+    id_hash_base,
+    index_key_hash,
+    java_hash,
+)
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.dispatch_entry import TAG_KEY_PREFIX, DispatchEntry
@@ -19,8 +29,27 @@ from downrange.store.settings import StoreSettings
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{17}")
-_UNSIGNED = 0xFFFFFFFF
 TAG_HASHES_MAX = 1024  # of a topic
+
+
+class _TopicHashes:
+    """Hashes of the keys of one topic."""
+
+    __slots__ = ("_prefix", "_tags", "id_base", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self._prefix = java_hash(topic + "#") & INT_MASK
+        self._tags: dict[bytes, int] = {}  # they come again and again
+        self.id_base = id_hash_base(self._prefix)
+
+    def of(self, key: bytes) -> int:
+        key_hash = self._tags.get(key)
+        if key_hash is None:
+            key_hash = index_key_hash(extend_hash(self._prefix, key))
+            if key.startswith(TAG_KEY_PREFIX) and len(self._tags) < TAG_HASHES_MAX:
+                self._tags[key] = key_hash
+        return key_hash
 
 
 class KeyIndex:
@@ -33,8 +62,7 @@ class KeyIndex:
         self._slots = settings.index_slots
         self._items = settings.index_items
         self.files: list[IndexFile] = []
-        # Topic -> hash of "TOPIC#", and hashes of its tags, which come again and again.
-        self._topics: dict[str, tuple[int, dict[bytes, int]]] = {}
+        self._topics: dict[str, _TopicHashes] = {}
         self._last: IndexFile | None = None
 
     def load(self) -> list[Path]:
@@ -70,40 +98,37 @@ class KeyIndex:
         self, topic: str, keys: list[bytes], physical_offset: int, store_timestamp: int
     ) -> None:
         """Add the keys of a message; `OSError` if the disk has no room, and then none is added."""
-        items: list[IndexItem] = []
-        self._collect(items, topic, keys, physical_offset, store_timestamp)
-        self._put_all(items)
+        hashes = self._hashes(topic)
+        self._put_all([(hashes.of(key), physical_offset, store_timestamp) for key in keys])
 
     def put_batch(self, batch: list[DispatchEntry]) -> None:
         """Add the keys of messages that follow each other in the log, all of them or none."""
         items: list[IndexItem] = []
-        collect = self._collect
+        hashes = self._hashes(batch[0][0].topic)
+        id_base = hashes.id_base
         for queue, _, _, physical_offset, _, _, stored_ms, keys, _ in batch:
-            if keys:
-                collect(items, queue.topic, keys, physical_offset, stored_ms)
+            if queue.topic is not hashes.topic:
+                hashes = self._hashes(queue.topic)
+                id_base = hashes.id_base
+            for key in keys:
+                if len(key) == ID_BYTES and key.isupper():
+                    try:
+                        key_hash = (id_base + int(key.translate(ID_DIGITS), BASE)) & INT_MASK
+                    except ValueError:  # upper-case text of an id's length
+                        key_hash = hashes.of(key)
+                    else:
+                        if key_hash > INT_MAX:
+                            key_hash = index_key_hash(key_hash)
+                else:
+                    key_hash = hashes.of(key)
+                items.append((key_hash, physical_offset, stored_ms))
         self._put_all(items)
 
-    def _collect(
-        self,
-        items: list[IndexItem],
-        topic: str,
-        keys: list[bytes],
-        physical_offset: int,
-        store_timestamp: int,
-    ) -> None:
-        known = self._topics.get(topic)
-        if known is None:
-            known = self._topics[topic] = (java_hash(topic + "#") & _UNSIGNED, {})
-        prefix, tag_hashes = known
-        for key in keys:
-            key_hash = tag_hashes.get(key)
-            if key_hash is None:
-                key_hash = extend_hash(prefix, key)
-                if key_hash > INT_MAX:
-                    key_hash = index_key_hash(key_hash)
-                if key.startswith(TAG_KEY_PREFIX) and len(tag_hashes) < TAG_HASHES_MAX:
-                    tag_hashes[key] = key_hash
-            items.append((key_hash, physical_offset, store_timestamp))
+    def _hashes(self, topic: str) -> _TopicHashes:
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = _TopicHashes(topic)
+        return found
 
     def _put_all(self, items: list[IndexItem]) -> None:
         done = 0
@@ -125,7 +150,7 @@ class KeyIndex:
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         """Physical offsets of messages that may have this key, newest first."""
-        key_hash = index_key_hash(java_hash(f"{topic}#{key}") & _UNSIGNED)
+        key_hash = index_key_hash(java_hash(f"{topic}#{key}") & INT_MASK)
         found: list[int] = []
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):

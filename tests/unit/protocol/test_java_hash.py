@@ -5,7 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downrange.protocol.java_hash import (
+    BASE,
+    ID_DIGITS,
+    INT_MASK,
     extend_hash,
+    id_hash_base,
     index_key_hash,
     java_hash,
     java_hash_bytes,
@@ -68,8 +72,21 @@ def test_hash_follows_the_definition_for_ids_and_long_ascii(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["N" * 32, "O" * 32, "A-" * 16, "Z" * 56, "0" * 32, "A" * 31 + " "]
 )
-def test_upper_case_text_of_an_ids_length_is_not_taken_for_an_id(text: str) -> None:
+def test_hash_follows_the_definition_for_upper_case_text_of_an_ids_length(text: str) -> None:
     assert java_hash_bytes(text.encode()) == by_definition(text)
+
+
+@given(st.text(max_size=20), st.one_of(UNIQUE_IDS, st.just("N" * 32)))
+def test_hash_of_prefix_and_id_is_one_sum(prefix: str, unique_id: str) -> None:
+    base = id_hash_base(extend_hash(0, prefix.encode()))
+    unsigned = (base + int(unique_id.encode().translate(ID_DIGITS), BASE)) & INT_MASK
+    assert signed_hash(unsigned) == by_definition(prefix + unique_id)
+
+
+@pytest.mark.parametrize("text", ["O" * 32, "A-" * 16, "A" * 31 + " ", "_" * 32, "+" + "A" * 31])
+def test_what_is_no_id_is_not_read_as_one(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        int(text.encode().translate(ID_DIGITS), BASE)
 
 
 @given(st.text(max_size=20), st.one_of(UNIQUE_IDS, st.text(max_size=40)))

@@ -14,6 +14,8 @@ from unit.store.building import (
     records_of,
 )
 
+from downrange.protocol.batch import encode_batch
+from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.hosts import encode_host
 from downrange.protocol.record import MAGIC_V1, MAGIC_V2, Record, decode_record
 from downrange.protocol.sys_flag import (
@@ -55,7 +57,7 @@ def refused_batch(
 ) -> AppendRefusedError:
     before = store.log.max_offset
     with pytest.raises(AppendRefusedError) as caught:
-        store.append_batch(topic, 0, messages)
+        store.append_batch(topic, 0, encode_batch(messages))
     assert store.log.max_offset == before
     return caught.value
 
@@ -267,7 +269,8 @@ def test_batch_that_takes_too_long_is_stored_and_keeps_others_out(
     store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_writes_slow(store, clock, monkeypatch, [2000])
-    assert len(store.append_batch("T", 0, [(0, b"a", b""), (0, b"b", b""), (0, b"c", b"")])) == 3
+    batch = encode_batch([(0, b"a", b""), (0, b"b", b""), (0, b"c", b"")])
+    assert len(store.append_batch("T", 0, batch)) == 3
     assert refused(store).status is PutStatus.PAGE_CACHE_BUSY
     assert refused_batch(store, [(0, b"d", b"")]).status is PutStatus.PAGE_CACHE_BUSY
 
@@ -278,7 +281,9 @@ def test_batch_that_takes_too_long_is_stored_and_keeps_others_out(
 def test_messages_of_a_batch_stand_side_by_side(store: MessageStore) -> None:
     store.append("T", 0, b"x", b"")
     messages = [(number, b"body%d" % number, b"P\x01%d\x02" % number) for number in range(3)]
-    appended = store.append_batch("T", 0, messages, 0, 123, encode_host("10.0.0.1", 1))
+    appended = store.append_batch(
+        "T", 0, encode_batch(messages), 0, 123, encode_host("10.0.0.1", 1)
+    )
     assert [one.queue_offset for one in appended] == [1, 2, 3]
     assert appended[0].end_offset == appended[1].physical_offset
     assert appended[1].end_offset == appended[2].physical_offset
@@ -290,7 +295,8 @@ def test_messages_of_a_batch_stand_side_by_side(store: MessageStore) -> None:
 
 def test_batch_goes_into_one_file(store: MessageStore) -> None:
     store.append("T", 0, bytes(3000), b"")
-    appended = store.append_batch("T", 0, [(0, bytes(400), b""), (0, bytes(600), b"")])
+    batch = encode_batch([(0, bytes(400), b""), (0, bytes(600), b"")])
+    appended = store.append_batch("T", 0, batch)
     assert appended[0].physical_offset == SEGMENT_BYTES  # although the first alone would fit
     store.dispatch_some()
     assert store.read("T", 0, 0, 10).message_count == 3
@@ -298,8 +304,10 @@ def test_batch_goes_into_one_file(store: MessageStore) -> None:
 
 def test_batch_that_cannot_be_stored_whole_is_not_stored_at_all(store: MessageStore) -> None:
     good = (0, b"x", b"")
-    too_long = refused_batch(store, [good, (0, b"x", bytes(32_768))])
-    assert too_long.status is PutStatus.PROPERTIES_TOO_LONG
+    before = store.log.max_offset
+    with pytest.raises(RemoteProtocolError, match="ends within message 1"):
+        store.append_batch("T", 0, encode_batch([good, good])[:-1])
+    assert store.log.max_offset == before
     too_large = refused_batch(store, [good, (0, bytes(4000), b"")])
     assert too_large.status is PutStatus.BODY_TOO_LARGE
     empty = refused_batch(store, [])

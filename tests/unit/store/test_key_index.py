@@ -6,6 +6,7 @@ import pytest
 from unit.store.building import INDEX_ITEMS, StagedDisk, no_space, small_settings
 
 from downrange.store.key_index import KeyIndex, index_file_name
+from downrange.store.message_store import MessageStore
 from downrange.testing.clock import ManualClock
 
 PER_FILE = INDEX_ITEMS - 1
@@ -43,6 +44,20 @@ def test_keys_belong_to_their_topic(index: KeyIndex) -> None:
     assert find(index, "b") == [100]
     assert index.find("U", "a", 0, NEVER, 64) == [200]
     assert index.find("V", "a", 0, NEVER, 64) == []
+
+
+def test_keys_of_a_batch_are_found_by_what_they_say(store: MessageStore) -> None:
+    keys = ["7F000001" * 4, "O" * 32, "A-" * 16, "a" * 32, "order", "7F000001" * 7]
+    places: list[tuple[str, str, int]] = []
+    for number, key in enumerate(keys):
+        text = f"KEYS\x01{key}\x02TAGS\x01{number}\x02".encode()
+        for topic in ("T", "U"):
+            offset = store.append(topic, 0, b"", text).physical_offset
+            places += ((topic, key, offset), (topic, f"T#{number}", offset))
+    store.dispatch_some()
+    assert store.index is not None
+    for topic, key, offset in places:
+        assert store.index.find(topic, key, 0, NEVER, 64) == [offset]
 
 
 def test_full_file_is_followed_by_one_with_its_bounds(index: KeyIndex, clock: ManualClock) -> None:

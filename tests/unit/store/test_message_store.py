@@ -14,6 +14,7 @@ from unit.store.building import (
     small_settings,
 )
 
+from downrange.protocol.batch import encode_batch
 from downrange.store.errors import (
     AppendRefusedError,
     StoreDamagedError,
@@ -101,7 +102,7 @@ def test_closed_store_finds_nothing(tmp_path: Path) -> None:
     store.close()
     assert store.read("T", 0, 0, 1).status is ReadStatus.NO_MATCHED_LOGIC_QUEUE
     with pytest.raises(AppendRefusedError, match="not open"):
-        store.append_batch("T", 0, [(0, b"x", b"")])
+        store.append_batch("T", 0, encode_batch([(0, b"x", b"")]))
 
 
 def test_second_store_on_the_same_directory_is_refused(store: MessageStore, tmp_path: Path) -> None:

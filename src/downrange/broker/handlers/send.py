@@ -19,7 +19,6 @@ from downrange.model.names import (
     is_retry_topic,
 )
 from downrange.model.topics import SubscriptionGroupConfig, TopicConfig
-from downrange.protocol.batch import decode_batch
 from downrange.protocol.command import Command
 from downrange.protocol.headers.send import SendRequest, decode_send
 from downrange.protocol.properties import find_property, remove_property, replace_property
@@ -292,12 +291,17 @@ class SendHandler:
         queue_id: int,
     ) -> Answer:
         # Messages of a batch keep their own text: the real broker adds nothing to it.
-        messages = decode_batch(request.body or b"")
         sys_flag = self._sys_flag(header.sys_flag, config, connection)
         placed = self._writer.put_batch(
-            header.topic, queue_id, messages, sys_flag, header.born_timestamp, connection.host
+            header.topic,
+            queue_id,
+            request.body or b"",
+            sys_flag,
+            header.born_timestamp,
+            connection.host,
         )
-        self._stats.add_put(header.topic, len(placed), sum(one.size for one in placed))
+        size = placed[-1].end_offset - placed[0].physical_offset
+        self._stats.add_put(header.topic, len(placed), size)
         if request.is_one_way:
             return None
         unique_key = find_property((header.properties or "").encode(), b"UNIQ_KEY")
