@@ -185,11 +185,14 @@ class Appender:
         middle = HEAD_MIDDLES[layout].pack(
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0
         )
-        read_entry = self._entries.tag_code_and_keys
+        texts = [batch[body_end + LENGTH_BYTES : end] for _, _, body_end, end in places]
+        found = self._entries.of_batch(topic, sys_flag, texts, stored_ms)
         parts: list[bytes] = []
         entries: list[DispatchEntry] = []
         appended: list[Appended] = []
-        for flag, start, body_end, end in places:
+        for (flag, start, body_end, end), text, (tag_code, keys) in zip(
+            places, texts, found, strict=True
+        ):
             size = end - start + more_bytes
             crc = crc32(batch[start + HEAD_BYTES : body_end]) & CRC_MASK
             parts += (
@@ -199,11 +202,8 @@ class Appender:
                 name,
                 batch[body_end:end],
             )
-            properties = batch[body_end + LENGTH_BYTES : end]
-            tag_code, keys = read_entry(topic, sys_flag, properties, stored_ms)
             entries.append((
-                queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
-                properties,
+                queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text
             ))  # fmt: skip
             place = (physical_offset, size, queue_offset, stored_ms)
             appended.append(_new_tuple(Appended, place))

@@ -33,9 +33,8 @@ class EntryReader:
         # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
         self._tags: dict[bytes, tuple[int, bytes]] = {}
         self._rests: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
-        # Length of a text -> what stands before and behind the unique id in the last one that was
-        # as long, and what was found in it.
-        self._shapes: dict[int, tuple[bytes, bytes, int, tuple[bytes, ...]]] = {}
+        # What stood before and behind the unique id in the last text, and what was found there.
+        self._shape: tuple[bytes, bytes, int, tuple[bytes, ...]] = _NO_SHAPE
 
     def tag_code_and_keys(
         self, topic: str, sys_flag: int, properties: bytes, store_timestamp: int
@@ -45,12 +44,6 @@ class EntryReader:
         But for its unique id a producer's messages mostly have the same text, so what is found in
         the rest of it is remembered.
         """
-        before, behind, code, more_keys = self._shapes.get(len(properties), _NO_SHAPE)
-        if properties.startswith(before) and properties.endswith(behind):
-            unique_key = properties[len(before) : -len(behind)]
-            # Letters and digits hide no further name or value.
-            if unique_key.isalnum() and topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK:
-                return code, [unique_key, *more_keys]
         start = properties.rfind(b"UNIQ_KEY\x01")
         end = properties.find(b"\x02", start)
         is_plain = start == 0 or (start > 0 and properties[start - 1] == _VALUE_END)
@@ -60,12 +53,7 @@ class EntryReader:
             start += _UNIQUE_NAME_BYTES
             keys = [properties[start:end], *more_keys]
             if rest in self._rests:
-                self._shapes[len(properties)] = (
-                    properties[:start],
-                    properties[end:],
-                    code,
-                    more_keys,
-                )
+                self._shape = (properties[:start], properties[end:], code, more_keys)
         else:  # none, or in a strange place
             strange_key = find_property(properties, b"UNIQ_KEY")
             code, more_keys = self.tag_and_keys(properties)
@@ -75,6 +63,25 @@ class EntryReader:
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return code, []
         return code, keys
+
+    def of_batch(
+        self, topic: str, sys_flag: int, texts: list[bytes], store_timestamp: int
+    ) -> list[tuple[int, list[bytes]]]:
+        """`tag_code_and_keys` of each message of a batch, whose texts mostly have one shape."""
+        found: list[tuple[int, list[bytes]]] = []
+        before, behind, code, more_keys = self._shape
+        start, end = len(before), -len(behind)
+        is_usual = topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK
+        for text in texts:
+            key = text[start:end]
+            # Letters and digits hide no further name or value.
+            if text.startswith(before) and text.endswith(behind) and key.isalnum() and is_usual:
+                found.append((code, [key, *more_keys]))
+                continue
+            found.append(self.tag_code_and_keys(topic, sys_flag, text, store_timestamp))
+            before, behind, code, more_keys = self._shape
+            start, end = len(before), -len(behind)
+        return found
 
     def tag_and_keys(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
         """Tag code and keys in a text, but for the unique id."""

@@ -28,6 +28,17 @@ def test_what_was_read_before_changes_nothing(
         assert reader.tag_code_and_keys(topic, sys_flag, text + end, STORED_MS) == expected
 
 
+@given(TOPICS, FLAGS, st.lists(TEXTS, max_size=12))
+def test_batch_is_read_as_its_messages_are(topic: str, sys_flag: int, texts: list[bytes]) -> None:
+    reader = EntryReader(DelayLevels.parse())
+    expected = [
+        EntryReader(DelayLevels.parse()).tag_code_and_keys(topic, sys_flag, text, STORED_MS)
+        for text in texts
+    ]
+    for _again in range(2):
+        assert reader.of_batch(topic, sys_flag, texts, STORED_MS) == expected
+
+
 def test_messages_of_one_producer_differ_in_their_id_only() -> None:
     reader = EntryReader(DelayLevels.parse())
     for number in range(3):
