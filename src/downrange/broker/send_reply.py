@@ -26,16 +26,8 @@ class SendReply:
         self._host_hex = store_host.hex().upper().encode()
         self._constant_fields = {"MSG_REGION": region, "TRACE_ON": "true" if traces else "false"}
         trace = b"true" if traces else b"false"
-        self._json = (
-            b'{"code":0,"extFields":{"MSG_REGION":"'
-            + region.encode().replace(b"%", b"%%")
-            + b'","TRACE_ON":"'
-            + trace
-            + b'","msgId":"%b%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
-            b'"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
-            + str(CURRENT_VERSION).encode()
-            + b"}"
-        )
+        self._json = self._json_form(b"%b%016X", region, trace)
+        self._json_batch = self._json_form(b"%b", region, trace)
         constant = b"".join(
             _NAME_LENGTH.pack(len(name)) + name + _LENGTH.pack(len(value)) + value
             for name, value in ((b"MSG_REGION", region.encode()), (b"TRACE_ON", trace))
@@ -52,13 +44,28 @@ class SendReply:
             + len(b"..queueOffset....") + len(b"..transactionId....") + len(constant)
         )  # fmt: skip
 
+    @staticmethod
+    def _json_form(message_id: bytes, region: str, trace: bytes) -> bytes:
+        return (
+            b'{"code":0,"extFields":{"MSG_REGION":"'
+            + region.encode().replace(b"%", b"%%")
+            + b'","TRACE_ON":"'
+            + trace
+            + b'","msgId":"'
+            + message_id
+            + b'","queueId":"%d","queueOffset":"%d","transactionId":"%b"},'
+            b'"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":'
+            + str(CURRENT_VERSION).encode()
+            + b"}"
+        )
+
     def now(
         self, encoding: int, opaque: int, appended: Appended, queue_id: int, unique_key: bytes
     ) -> bytes:
         """The frame for one message that was stored."""
         if encoding == Serialization.JSON:
             if not unique_key.isalnum():  # it might need an escape
-                return self._for_stored(encoding, opaque, appended, queue_id, unique_key)
+                return self._for_stored(encoding, opaque, [appended], queue_id, unique_key)
             header = self._json % (
                 self._host_hex, appended[0], queue_id, appended[2], unique_key, opaque,
             )  # fmt: skip
@@ -77,11 +84,34 @@ class SendReply:
             _LENGTH.pack(len(unique_key)), unique_key,
         )  # fmt: skip
 
+    def now_batch(
+        self,
+        encoding: int,
+        opaque: int,
+        placed: list[Appended],
+        queue_id: int,
+        unique_key: bytes,
+    ) -> bytes:
+        """The frame for the messages of a batch that were stored."""
+        if len(placed) == 1:
+            return self.now(encoding, opaque, placed[0], queue_id, unique_key)
+        if encoding != Serialization.JSON or not unique_key.isalnum():
+            return self._for_stored(encoding, opaque, placed, queue_id, unique_key)
+        host = self._host_hex
+        ids = b",".join([b"%b%016X" % (host, one[0]) for one in placed])
+        header = self._json_batch % (ids, queue_id, placed[0][2], unique_key, opaque)
+        return _FRAME_START.pack(len(header) + 4, len(header)) + header
+
     def _for_stored(
-        self, encoding: int, opaque: int, appended: Appended, queue_id: int, unique_key: bytes
+        self,
+        encoding: int,
+        opaque: int,
+        placed: list[Appended],
+        queue_id: int,
+        unique_key: bytes,
     ) -> bytes:
         request = Command(code=0, opaque=opaque, serialization=Serialization(encoding))
-        return self.later(request, PutStatus.PUT_OK, [appended], queue_id, unique_key)
+        return self.later(request, PutStatus.PUT_OK, placed, queue_id, unique_key)
 
     def later(
         self,

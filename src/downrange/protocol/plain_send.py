@@ -22,8 +22,9 @@ from downrange.protocol.integers import INT32_MAX, INT32_MIN, Int32, Int64
 from downrange.protocol.request_codes import RequestCode
 
 T = TypeVar("T")
-# Opaque, topic, queue id, system flag, born time, flag, reconsume times, property text.
-PlainSend = tuple[int, str, int, int, int, int, int, bytes]
+# Opaque, topic, queue id, system flag, born time, flag, reconsume times, property text, whether the
+# body is a batch.
+PlainSend = tuple[int, str, int, int, int, int, int, bytes, bool]
 
 
 class _Fields(msgspec.Struct, gc=False):
@@ -47,11 +48,13 @@ class _Header(msgspec.Struct, gc=False):
     extFields: _Fields  # noqa: N815 - the wire name, so msgspec need not rename
 
 
-_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
-_JSON_START: Final = b'{"code":%d,' % _CODE
+_ONE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_JSON_STARTS: Final = {b'{"code":%d,' % _ONE: False, b'{"code":%d,' % _BATCH: True}
+_JSON_START_BYTES: Final = len(b'{"code":310,')
 _decode_json: Final = msgspec.json.Decoder(_Header, strict=False).decode
 
-_BINARY_START: Final = struct.pack(">h", _CODE)
+_BINARY_STARTS: Final = {struct.pack(">h", _ONE): False, struct.pack(">h", _BATCH): True}
 _FIXED: Final = struct.Struct(">hbhiiii")  # code to remark length, and the length of the fields
 _LENGTH: Final = struct.Struct(">i")
 _BORN_FIELD: Final = b"\x00\x01g\x00\x00\x00\x0d"  # a time in milliseconds has 13 digits
@@ -71,20 +74,22 @@ class PlainSendReader:
     def __init__(self) -> None:
         self._before: dict[bytes, tuple[str, int, int]] = {}
         self._flags: dict[bytes, int] = {}
-        self._behind: dict[bytes, int] = {}
+        self._behind: dict[bytes, tuple[int, bool]] = {}
 
     def read(self, encoding: int, header: bytes) -> PlainSend | None:
-        """The fields of a send of one message that wants an answer; None for anything else."""
+        """The fields of a send that wants an answer; None for anything else."""
         if encoding == Serialization.JSON:
-            return _read_json(header) if header.startswith(_JSON_START) else None
-        if encoding == Serialization.ROCKETMQ and header.startswith(_BINARY_START):
-            try:
-                return self._read_binary(header)
-            except (struct.error, ValueError, KeyError, RemoteProtocolError):
-                return None
-        return None
+            is_batch = _JSON_STARTS.get(header[:_JSON_START_BYTES])
+            return None if is_batch is None else _read_json(header, is_batch)
+        is_batch = _BINARY_STARTS.get(header[:2])
+        if is_batch is None or encoding != Serialization.ROCKETMQ:
+            return None
+        try:
+            return self._read_binary(header, is_batch)
+        except (struct.error, ValueError, KeyError, RemoteProtocolError):
+            return None
 
-    def _read_binary(self, header: bytes) -> PlainSend | None:
+    def _read_binary(self, header: bytes, is_batch: bool) -> PlainSend | None:
         """Raises or gives None where the header is not as it mostly is."""
         _, _, _, opaque, flag, remark_bytes, fields_bytes = _FIXED.unpack_from(header)
         born_at = header.index(_BORN_FIELD, _FIXED.size)
@@ -108,28 +113,28 @@ class PlainSendReader:
         if message_flag is None:
             message_flag = _remember(self._flags, area, _read_flag)
         area = header[text_end:]
-        reconsume_times = self._behind.get(area)
-        if reconsume_times is None:
-            reconsume_times = _remember(self._behind, area, _read_behind)
+        behind = self._behind.get(area) or _remember(self._behind, area, _read_behind)
         topic, queue_id, sys_flag = before
+        reconsume_times, says_batch = behind
         born = header[born_at + len(_BORN_FIELD) : born_end]
-        if not born.isdigit():
+        if not born.isdigit() or says_batch is not is_batch:
             return None
         return (
             opaque, topic, queue_id, sys_flag, int(born), message_flag, reconsume_times, text,
+            is_batch,
         )  # fmt: skip
 
 
-def _read_json(header: bytes) -> PlainSend | None:
+def _read_json(header: bytes, is_batch: bool) -> PlainSend | None:
     try:
         read = _decode_json(header)
         fields = read.extFields
         text = fields.i.encode()
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    if read.flag & (RESPONSE_FLAG | ONE_WAY_FLAG) or fields.m:
+    if read.flag & (RESPONSE_FLAG | ONE_WAY_FLAG) or fields.m is not is_batch:
         return None
-    return read.opaque, fields.b, fields.e, fields.f, fields.g, fields.h, fields.j, text
+    return read.opaque, fields.b, fields.e, fields.f, fields.g, fields.h, fields.j, text, is_batch
 
 
 def _remember(known: dict[bytes, T], area: bytes, read: Callable[[bytes], T]) -> T:
@@ -150,13 +155,14 @@ def _read_flag(area: bytes) -> int:
     return _int32(_checked(area, _FLAG_NAME)["h"])
 
 
-def _read_behind(area: bytes) -> int:
-    """Reconsume times; a batch is not for here."""
+def _read_behind(area: bytes) -> tuple[int, bool]:
+    """Reconsume times, and whether it is a batch."""
     fields = _checked(area, _NAMES_BEHIND)
-    if fields.get("m", "false") != "false" or fields.get("k", "false") not in _SWITCHES:
-        raise ValueError("a batch, or nonsense")
+    batch = fields.get("m", "false")
+    if batch not in _SWITCHES or fields.get("k", "false") not in _SWITCHES:
+        raise ValueError("neither true nor false")
     _int32(fields.get("l", "0"))
-    return _int32(fields.get("j", "0"))
+    return _int32(fields.get("j", "0")), batch == "true"
 
 
 def _checked(area: bytes, names: frozenset[str]) -> dict[str, str]:

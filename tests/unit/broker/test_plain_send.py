@@ -1,4 +1,4 @@
-"""A plain send goes the short way, and nobody can tell from the answer or from the log."""
+"""A plain send or batch goes the short way, and nobody can tell from the answer or from the log."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 from unit.broker.one_broker import ADDRESS, OneBroker, small_files
 
 from downrange.broker.settings import BrokerSettings
+from downrange.protocol.batch import encode_batch
 from downrange.protocol.command import Command, Serialization
 from downrange.protocol.command_codec import decode_command, encode_command
 from downrange.protocol.frame import Frame, FrameDecoder
@@ -33,6 +34,20 @@ TEXTS = [
     "KEYS\x01\x02",
     "",
 ]
+BATCH = [
+    (0, b"first", f"UNIQ_KEY\x01{ID}\x02TAGS\x01TagA\x02".encode()),
+    (7, b"", b""),
+    (0, b"last", b"KEYS\x01k3\x02DELAY\x013\x02"),
+]
+# The text of a send, and its body if it is a batch.
+SENDS: list[tuple[str] | tuple[str, bytes]] = [
+    *((text,) for text in TEXTS),
+    (TEXTS[0], encode_batch(BATCH)),
+    (TEXTS[0], encode_batch(BATCH[:1])),
+    ('UNIQ_KEY\x01needs "an" escape\x02', encode_batch(BATCH)),
+    (TEXTS[0], encode_batch(BATCH)[:-1]),
+    ("", encode_batch(BATCH)),
+]
 FIELDS = {
     "a": "producers", "b": "orders", "c": "TBW102", "d": "4", "e": "1", "f": "0",
     "g": "1700000000000", "h": "9", "i": "", "j": "0", "k": "false", "m": "false",
@@ -56,12 +71,13 @@ async def send_all(
     broker.broker._server.shortcut = counted
     connection = await RemotingClient(broker.network).connect(ADDRESS)
     answers = []
-    for number, text in enumerate(["", *TEXTS, *TEXTS]):  # the first one creates the topic
+    # The first one creates the topic.
+    for number, (text, *batch) in enumerate([("",), *SENDS, *SENDS]):
         request = Command(
-            code=RequestCode.SEND_MESSAGE_V2,
+            code=RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2,
             opaque=number,
-            ext_fields={**FIELDS, "i": text},
-            body=b"body %d" % number,
+            ext_fields={**FIELDS, "i": text, "m": "true" if batch else "false"},
+            body=batch[0] if batch else b"body %d" % number,
             serialization=encoding,
         )
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
@@ -96,7 +112,7 @@ def test_the_short_way_and_the_long_way_come_to_the_same(
             async with OneBroker(root, settings, small_files(root, flush_mode=flush)) as broker:
                 results.append(await send_all(broker, encoding, shortcut=shortcut))
         (short, short_log, taken), (long, long_log, none_taken) = results
-        assert (none_taken, taken) == (0, 12)
+        assert (none_taken, taken) == (0, 18)
         assert [neutral(answer) for answer in short] == [neutral(answer) for answer in long]
         assert [record.body for record in short_log] == [record.body for record in long_log]
         for one, other in zip(short_log, long_log, strict=True):

@@ -16,6 +16,7 @@ from downrange.protocol.request_codes import RequestCode
 
 TEXT = "UNIQ_KEY\x017F0000010001\x02WAIT\x01true\x02"
 BORN_MS = 1_700_000_000_000
+SEND_CODES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
 
@@ -56,16 +57,19 @@ def encoded(
 
 
 @pytest.mark.parametrize("encoding", list(Serialization))
-def test_a_usual_send_is_read(encoding: Serialization) -> None:
+@pytest.mark.parametrize("code", SEND_CODES)
+def test_a_usual_send_is_read(encoding: Serialization, code: RequestCode) -> None:
     reader = PlainSendReader()
-    header = encoded(encode_header(header_of()), encoding)
-    expected = (77, "orders", 3, 1, BORN_MS, 5, 2, TEXT.encode())
+    is_batch = code is RequestCode.SEND_BATCH_MESSAGE
+    header = encoded(encode_header(header_of(batch=is_batch)), encoding, code)
+    expected = (77, "orders", 3, 1, BORN_MS, 5, 2, TEXT.encode(), is_batch)
     assert reader.read(encoding, header) == expected
     assert reader.read(encoding, header) == expected  # and from memory
 
 
 @given(
     encoding=st.sampled_from(Serialization),
+    code=st.sampled_from(SEND_CODES),
     topic=st.text(st.characters(codec="utf-8"), min_size=1),
     queue_id=INT32,
     sys_flag=INT32,
@@ -78,6 +82,7 @@ def test_a_usual_send_is_read(encoding: Serialization) -> None:
 )
 def test_what_is_read_is_what_the_long_way_reads(
     encoding: Serialization,
+    code: RequestCode,
     topic: str,
     queue_id: int,
     sys_flag: int,
@@ -98,9 +103,9 @@ def test_what_is_read_is_what_the_long_way_reads(
         properties=properties,
         batch=batch,
     )
-    data = encoded(encode_header(header), encoding, flag=2 if one_way else 0)
+    data = encoded(encode_header(header), encoding, code, flag=2 if one_way else 0)
     found = PlainSendReader().read(encoding, data)
-    if batch or one_way:
+    if batch is not (code is RequestCode.SEND_BATCH_MESSAGE) or one_way:
         assert found is None
     if found is None:
         return
@@ -115,6 +120,7 @@ def test_what_is_read_is_what_the_long_way_reads(
         read.flag,
         read.reconsume_times or 0,
         (read.properties or "").encode(),
+        read.batch,
     )
 
 

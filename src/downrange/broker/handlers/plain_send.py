@@ -1,8 +1,9 @@
-"""The send of a plain message, straight from its frame into the log.
+"""The send of a plain message or batch, straight from its frame into the log.
 
 Most messages need no decision: their topic is known and open, and their text asks for no delay, no
-transaction and no retry. They go this way, which gives the same result as `handlers.send` with
-fewer steps. Whatever is not plain, and whatever the store refuses, is left to `handlers.send`.
+transaction and no retry; in a batch none can. They go this way, which gives the same result as
+`handlers.send` with fewer steps. Whatever is not plain, and whatever the store refuses, is left to
+`handlers.send`.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.model.topics import TopicConfig
 from downrange.protocol.command import Command, Serialization
+from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.frame import Frame
 from downrange.protocol.plain_send import PlainSendReader
 from downrange.protocol.properties import split_key_bytes
@@ -74,6 +76,7 @@ class PlainSendHandler:
         self._admitted = admitted
         self._read = PlainSendReader().read
         self._append = store.append
+        self._append_batch = store.append_batch
         self._tag_and_keys = store.entries.tag_and_keys
         self._note_append = keeper.note_append
         self._wait_durable = keeper.wait_durable
@@ -93,7 +96,9 @@ class PlainSendHandler:
         body = frame.body
         if send is None or body is None or self._gate.is_closed:
             return None
-        opaque, topic, queue_id, sys_flag, born_timestamp, flag, reconsume_times, text = send
+        opaque, topic, queue_id, sys_flag, born_timestamp, flag, reconsume_times, text, is_batch = (
+            send
+        )
         config = self._topic(topic)
         if (
             config is None
@@ -110,6 +115,11 @@ class PlainSendHandler:
         unique_key = text[start + _UNIQUE_BYTES : end]
         if start < 0 or not unique_key or (start and text[start - 1] != _VALUE_END):
             return None
+        if is_batch:  # its text says nothing else that counts
+            return self._serve_batch(
+                frame.encoding, body, connection, opaque, topic, queue_id, sys_flag,
+                born_timestamp, unique_key,
+            )  # fmt: skip
         rest = text[:start] + text[end + 1 :] if end >= 0 else b"UNIQ_KEY"
         found = self._rests.get(rest, _UNKNOWN)
         if found is _UNKNOWN:
@@ -138,10 +148,36 @@ class PlainSendHandler:
         self._note_append()
         self._add_put(topic, 1, appended[1])
         if self._is_sync:
-            self._answer_later(frame.encoding, opaque, connection, appended, queue_id, unique_key)
+            self._answer_later(frame.encoding, opaque, connection, [appended], queue_id, unique_key)
             return b""
         self._times.add(0)  # no wait was in between
         return self._reply.now(frame.encoding, opaque, appended, queue_id, unique_key)
+
+    def _serve_batch(
+        self,
+        encoding: int,
+        batch: bytes,
+        connection: Connection,
+        opaque: int,
+        topic: str,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        unique_key: bytes,
+    ) -> bytes | None:
+        try:
+            placed = self._append_batch(
+                topic, queue_id, batch, sys_flag, born_timestamp, connection.host
+            )
+        except (AppendRefusedError, RemoteProtocolError):
+            return None  # as for a single message
+        self._note_append()
+        self._add_put(topic, len(placed), placed[-1].end_offset - placed[0].physical_offset)
+        if self._is_sync:
+            self._answer_later(encoding, opaque, connection, placed, queue_id, unique_key)
+            return b""
+        self._times.add(0)
+        return self._reply.now_batch(encoding, opaque, placed, queue_id, unique_key)
 
     def _judge(self, rest: bytes) -> Found:
         """What a text says that was not seen before; keys are new in every message."""
@@ -170,21 +206,21 @@ class PlainSendHandler:
         encoding: int,
         opaque: int,
         connection: Connection,
-        appended: Appended,
+        placed: list[Appended],
         queue_id: int,
         unique_key: bytes,
     ) -> None:
         def answer(status: PutStatus) -> None:
-            self._times.add(self._clock.wall_ms() - appended.store_timestamp)
+            self._times.add(self._clock.wall_ms() - placed[0].store_timestamp)
             if status is PutStatus.PUT_OK:
-                reply = self._reply.now(encoding, opaque, appended, queue_id, unique_key)
+                reply = self._reply.now_batch(encoding, opaque, placed, queue_id, unique_key)
             else:
                 request = Command(
                     code=RequestCode.SEND_MESSAGE_V2,
                     opaque=opaque,
                     serialization=Serialization(encoding),
                 )
-                reply = self._reply.later(request, status, [appended], queue_id, unique_key)
+                reply = self._reply.later(request, status, placed, queue_id, unique_key)
             connection.reply(reply)
 
-        self._wait_durable(appended.end_offset, answer)
+        self._wait_durable(placed[-1].end_offset, answer)
