@@ -10,6 +10,7 @@ from interop.admin_console import AdminConsole
 from interop.client_cluster import SETTINGS, ClientCluster
 
 OURS, APACHES = "broker-ours", "broker-apaches"
+GRACEFUL = {"enableShutdownGracefully": "true", "shutdownWaitTimeSeconds": "5"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class MixedCluster:
     def kill(self, name: str) -> None:
         """End a broker as a crash does."""
         self.servers[name].kill()
+
+    def stop(self, name: str) -> None:
+        """Stop a broker cleanly; ours sends its clients away first."""
+        self.servers[name].stop()
 
     def restart(self, name: str) -> None:
         """Start a broker again with its own store at its own address."""
@@ -53,7 +58,7 @@ def running_mixed_cluster(folder: Path, *, apaches_names: bool) -> Iterator[Mixe
         port = apache.free_broker_port()
 
         def start_ours() -> apache.Server:
-            settings = {**SETTINGS, "brokerName": OURS}
+            settings = {**SETTINGS, "brokerName": OURS, **GRACEFUL}
             return our_processes.start_broker(folder / OURS, names.address, settings, port=port)
 
         starts = {OURS: start_ours, APACHES: lambda: apache.start_broker(plan)}
