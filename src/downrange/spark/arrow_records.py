@@ -83,6 +83,17 @@ class RecordDecoder:
         heads = read_heads(data, starts)
         if self._check_crc:
             _check_crcs(data, heads)
+        return self.decode_heads(data, heads, broker_name=broker_name, offset_delta=offset_delta)
+
+    def decode_heads(
+        self,
+        data: Data,
+        heads: RecordHeads,
+        *,
+        broker_name: str | None = None,
+        offset_delta: int = 0,
+    ) -> pa.RecordBatch:
+        """The messages of records whose heads are read, and checked, already."""
         if (heads.sys_flags & _UNWRAP == _UNWRAP).any():
             data = _unwrapped(data, heads)
             heads = read_heads(data, record_starts(data))
