@@ -4,6 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from downrange.broker.topic_table import TopicTable
+from downrange.model.topics import Permission
+from downrange.protocol.bodies import registration
 from downrange.protocol.bodies.registration import Registration, body_crc, encode_registration
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
@@ -30,7 +35,7 @@ class Registrar:
         client: RemotingClient,
         supervisor: Supervisor,
         name_servers: Callable[[], list[str]],
-        registration: Callable[[], Registration],
+        describe: Callable[[], Registration],
         *,
         cluster_name: str,
         broker_name: str,
@@ -41,7 +46,7 @@ class Registrar:
         self._client = client
         self._supervisor = supervisor
         self._name_servers = name_servers
-        self._registration = registration
+        self._describe = describe
         self._cluster_name = cluster_name
         self._broker_name = broker_name
         self._broker_id = broker_id
@@ -50,6 +55,12 @@ class Registrar:
         self._is_due = False
         self._heard: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a name server has this broker, as far as the last attempts tell."""
+        servers = self._name_servers()
+        return not servers or any(server not in self._unreachable for server in servers)
 
     def announce(self) -> None:
         """Register at all name servers once this turn of the loop is over."""
@@ -81,7 +92,7 @@ class Registrar:
             heard.set_result(None)
 
     async def _register_at(self, server: str) -> bool:
-        body = encode_registration(self._registration(), compressed=False)
+        body = encode_registration(self._describe(), compressed=False)
         header = RegisterBrokerRequest(
             broker_name=self._broker_name,
             broker_addr=self._broker_address,
@@ -105,6 +116,7 @@ class Registrar:
                 self._unreachable.add(server)
             return False
         if answer.code:
+            self._unreachable.add(server)
             _log.warning("name server %s refused this broker: %s", server, answer.remark)
             return False
         if server in self._unreachable:
@@ -128,3 +140,17 @@ class Registrar:
             )
         except RemotingError as error:
             _log.info("name server %s was not told that this broker goes: %s", server, error)
+
+
+def registration_of(topics: TopicTable, allowed: int) -> Registration:
+    """What name servers are told of the topics; a broker that may not do all says so of each."""
+    configs = {config.topic_name: config for config in topics.configs()}
+    if allowed & Permission.READ_WRITE != Permission.READ_WRITE:
+        configs = {
+            name: replace(config, perm=config.perm & allowed) for name, config in configs.items()
+        }
+    return Registration(
+        topic_config_serialize_wrapper=registration.TopicTable(
+            topic_config_table=configs, data_version=topics.data_version
+        )
+    )

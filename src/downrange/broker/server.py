@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from downrange.broker.assembly import Assembler, Assembly
 from downrange.broker.handlers.admin.config import LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
@@ -17,15 +15,15 @@ from downrange.broker.handlers.admin.runtime_info import WaitingLine, WaitingLin
 from downrange.broker.hooks import BrokerHooks
 from downrange.broker.overload import TICK_S, Protection
 from downrange.broker.rates import SAMPLE_S, Rates
-from downrange.broker.registration import Registrar
+from downrange.broker.registration import Registrar, registration_of
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.setting_changes import SettingChanges
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.broker.tables import BrokerTables, build_tables
-from downrange.model.topics import Permission, TopicConfig
-from downrange.protocol.bodies.registration import Registration, TopicTable
+from downrange.broker.view import BrokerView
+from downrange.model.topics import TopicConfig
 from downrange.protocol.headers.broker_to_client import NotifyConsumerIdsChangedRequest
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.hosts import format_address
@@ -100,6 +98,11 @@ class Broker:
         self._keeper: StoreKeeper | None = None
         self._parts: Assembly | None = None
         self._registrar: Registrar | None = None
+        self._view: Callable[[], BrokerView] | None = None
+
+    def view(self) -> BrokerView | None:
+        """What there is to see; None while the broker does not serve."""
+        return None if self._view is None else self._view()
 
     async def start(self) -> str:
         """Recover the store, serve, tell the name servers; returns the advertised address."""
@@ -140,10 +143,12 @@ class Broker:
             address=address,
             process_id=around.process_id,
         ).assemble()
+
+        def waiting() -> WaitingLines:
+            return self._waiting(protection, parts)
+
         # The administration refuses what is not built; real handlers win over its refusals.
-        admin = self._admin_routes(
-            store, tables, registrar, address, lambda: self._waiting(protection, parts)
-        )
+        admin = self._admin_routes(store, tables, registrar, address, waiting)
         self._routes.update(protection.admin.bound(admin))
         self._routes.update(parts.routes)
         self._server.shortcut = parts.shortcut
@@ -159,12 +164,14 @@ class Broker:
             await self._server.listen(settings.bind_address, port)
             await self._listen_fast(port - FAST_PORT_DISTANCE)
         await registrar.register()
+        self._view = self._viewer(store, tables, registrar, address, waiting)
         self._supervisor.every("register", settings.register_period_ms / 1000, registrar.announce)
         _log.info("broker %s serves %s", settings.effective_name, address)
         return address
 
     async def stop(self) -> None:
         """Leave the name servers, answer who waits, make everything durable."""
+        self._view = None
         if self._registrar is not None:
             await self._registrar.unregister()
         parts = self._parts
@@ -200,6 +207,7 @@ class Broker:
 
     async def crash(self) -> None:
         """End as if the process had been killed: nobody is told, nothing is flushed or saved."""
+        self._view = None
         await self._server.abort()
         self._client.close()
         if self._keeper is not None:
@@ -228,26 +236,11 @@ class Broker:
 
     def _build_registrar(self, tables: BrokerTables, address: str) -> Registrar:
         settings = self._settings
-
-        def registration() -> Registration:
-            allowed = self._settings.permission
-            configs = {config.topic_name: config for config in tables.topics.configs()}
-            if allowed & Permission.READ_WRITE != Permission.READ_WRITE:
-                configs = {
-                    name: replace(config, perm=config.perm & allowed)
-                    for name, config in configs.items()
-                }
-            return Registration(
-                topic_config_serialize_wrapper=TopicTable(
-                    topic_config_table=configs, data_version=tables.topics.data_version
-                )
-            )
-
         return Registrar(
             self._client,
             self._supervisor,
             lambda: self._settings.name_server_list,
-            registration,
+            lambda: registration_of(tables.topics, self._settings.permission),
             cluster_name=settings.cluster_name,
             broker_name=settings.effective_name,
             broker_id=settings.broker_id,
@@ -287,6 +280,26 @@ class Broker:
             broker_address=address,
             server_side_reset=self._settings.server_side_reset,
             waiting=waiting,
+        )
+
+    def _viewer(
+        self,
+        store: MessageStore,
+        tables: BrokerTables,
+        registrar: Registrar,
+        address: str,
+        waiting: Callable[[], WaitingLines],
+    ) -> Callable[[], BrokerView]:
+        return lambda: BrokerView(
+            settings=self._settings,
+            address=address,
+            store=store,
+            tables=tables,
+            stats=self.stats,
+            rates=self._rates,
+            waiting=waiting(),
+            connection_count=len(self._server.connections),
+            is_known=registrar.is_known,
         )
 
     def _follow_changes(

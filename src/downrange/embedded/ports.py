@@ -8,7 +8,7 @@ from typing import Final
 
 # Below 32768, where Linux begins with the ports of outgoing connections: one of those could take
 # the port while its server is down.
-SERVER_PORTS: Final = range(12_000, 32_000)
+SERVER_PORTS: Final = range(12_001, 32_001)
 _STEP: Final = 5
 _STEPS_OF_A_PROCESS: Final = 997  # keeps processes with neighbouring numbers apart
 _ATTEMPTS_MAX: Final = 2_000

@@ -1,0 +1,25 @@
+"""What an observer of a running broker may look at."""
+
+from dataclasses import dataclass
+
+from downrange.broker.handlers.admin.runtime_info import WaitingLines
+from downrange.broker.rates import Rates
+from downrange.broker.settings import BrokerSettings
+from downrange.broker.stats import BrokerStats
+from downrange.broker.tables import BrokerTables
+from downrange.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    """One look at a broker; to be used on its event loop, within one turn, and to read only."""
+
+    settings: BrokerSettings
+    address: str
+    store: MessageStore
+    tables: BrokerTables
+    stats: BrokerStats
+    rates: Rates
+    waiting: WaitingLines
+    connection_count: int
+    is_known: bool  # to a name server at least; True if there is none to tell
