@@ -22,6 +22,7 @@ from downrange.client.message import ReceivedMessage
 from downrange.client.process_queue import ProcessQueue
 from downrange.client.pulling_member import PullingMember
 from downrange.client.push_parts import check_expressions
+from downrange.client.queue_watch import QueueListener, QueueWatch
 from downrange.client.rebalance import QueuesChanged, Rebalance
 from downrange.client.session import ServiceState, Session
 from downrange.client.session_table import SESSIONS, SessionTable
@@ -76,6 +77,7 @@ class LitePullConsumer(PullingMember):
         self._waiting = 0
         self._arrived = asyncio.Event()
         self._next_commit_s = 0.0
+        self._watch = QueueWatch(self._fetch_queues_anew)
         self._rebalance: Rebalance | None = None
         self._parts: FetchParts | None = None
         self._starting_point: StartingPoint | None = None
@@ -107,6 +109,15 @@ class LitePullConsumer(PullingMember):
             self._filters[topic] = subscribe_tags(topic, tags, version_ms=0)
         if self.state is ServiceState.RUNNING:
             await self._take_assigned()
+
+    def watch_queues(self, topic: str, listener: QueueListener) -> None:
+        """Have this called when queues of a topic come or go, within `topic_check_interval_s`.
+
+        For a program that assigns queues; one that subscribes gets new queues by itself.
+        """
+        self._watch.add(topic, listener)
+        if self.state is ServiceState.RUNNING:
+            self._look_at_queues()
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
@@ -218,6 +229,10 @@ class LitePullConsumer(PullingMember):
             clock.wall_ms() - START_BACK_MS if where_ms is None else where_ms,
         )
         self._next_commit_s = clock.monotonic_s() + settings.auto_commit_interval_s
+        self._look_at_queues()
+        self._supervisor.every(
+            "queues of topics", settings.topic_check_interval_s, self._look_at_queues
+        )
         if self._wanted is not None:
             await self._take_assigned()
             return
@@ -267,6 +282,15 @@ class LitePullConsumer(PullingMember):
             )
         self._subscriptions[subscription.topic] = subscription
         self._tell_brokers()
+
+    def _look_at_queues(self) -> None:
+        self._supervisor.spawn("look at queues", self._watch.look())
+
+    async def _fetch_queues_anew(self, topic: str) -> tuple[MessageQueue, ...]:
+        assert self._session is not None
+        name = self._named(topic)
+        await self._session.routes.refresh(name)
+        return self._session.routes.subscribe_queues(name)
 
     def _filter(self, topic: str) -> Subscription | None:
         return self._subscriptions.get(topic) or self._filters.get(topic)

@@ -1,6 +1,6 @@
 """Builds the parts of a push consumer that has found its session; each gets only what it needs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from downrange.client.concurrent_consumption import ConcurrentConsumption
@@ -13,8 +13,9 @@ from downrange.client.consumer_settings import (
     PushConsumerSettings,
 )
 from downrange.client.hooks import ConsumeHook, FilterHook
-from downrange.client.listener_calls import ListenerCalls, Statuses
+from downrange.client.listener_calls import C, ListenerCalls, S, Statuses
 from downrange.client.listeners import (
+    Batch,
     ConcurrentContext,
     ConsumeStatus,
     Listener,
@@ -230,19 +231,10 @@ def _consumption(
     rebalance: Rebalance,
 ) -> ConcurrentConsumption | OrderlyConsumption:
     settings, clock = plan.settings, session.clock
-    timeout_s = settings.consume_timeout_min * 60
-    namespace = session.settings.namespace
     if plan.orderly_listener is not None:
-        in_order: ListenerCalls[OrderlyContext, OrderlyStatus] = ListenerCalls(
-            caller(plan.orderly_listener, plan.threads),
-            IN_ORDER,
-            group=plan.group,
-            namespace=namespace,
-            clock=clock,
-            stats=stats,
-            timeout_s=timeout_s,
+        in_order: ListenerCalls[OrderlyContext, OrderlyStatus] = _listener_calls(
+            caller(plan.orderly_listener, plan.threads), IN_ORDER, plan, session, stats
         )
-        in_order.hooks = plan.consume_hooks
         return OrderlyConsumption(
             in_order,
             workers_max=settings.consume_threads_max,
@@ -258,16 +250,9 @@ def _consumption(
             lock=rebalance.lock,
         )
     assert plan.listener is not None
-    concurrent: ListenerCalls[ConcurrentContext, ConsumeStatus] = ListenerCalls(
-        caller(plan.listener, plan.threads),
-        CONCURRENT,
-        group=plan.group,
-        namespace=namespace,
-        clock=clock,
-        stats=stats,
-        timeout_s=timeout_s,
+    concurrent: ListenerCalls[ConcurrentContext, ConsumeStatus] = _listener_calls(
+        caller(plan.listener, plan.threads), CONCURRENT, plan, session, stats
     )
-    concurrent.hooks = plan.consume_hooks
     return ConcurrentConsumption(
         concurrent,
         workers_max=settings.consume_threads_max,
@@ -279,6 +264,26 @@ def _consumption(
         send_back=send_back,
         supervisor=supervisor,
     )
+
+
+def _listener_calls(
+    call: Callable[[Batch, C], Awaitable[S | None]],
+    statuses: Statuses[S],
+    plan: PushPlan,
+    session: Session,
+    stats: ConsumeStats,
+) -> ListenerCalls[C, S]:
+    calls = ListenerCalls(
+        call,
+        statuses,
+        group=plan.group,
+        namespace=session.settings.namespace,
+        clock=session.clock,
+        stats=stats,
+        timeout_s=plan.settings.consume_timeout_min * 60,
+    )
+    calls.hooks = plan.consume_hooks
+    return calls
 
 
 async def check_expressions(

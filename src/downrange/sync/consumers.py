@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Protocol
 
 from downrange.client import lite_pull_consumer, pull_consumer, push_consumer
 from downrange.client.consumer_settings import (
@@ -13,6 +14,7 @@ from downrange.client.listeners import Listener, OrderlyListener
 from downrange.client.message import ReceivedMessage
 from downrange.client.pulling import PullResult
 from downrange.client.pulling_member import PullingMember
+from downrange.client.queue_watch import QueueListener
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings
 from downrange.filtering.tags import EVERYTHING
@@ -21,11 +23,37 @@ from downrange.sync.listener_threads import DaemonThreads
 from downrange.sync.member import GRACE_S, SYNC_SESSIONS, Member
 
 
-class PushConsumer(Member):
+class _Subscriber(Protocol):
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None: ...
+    def subscribe_sql(self, topic: str, expression: str) -> None: ...
+    def unsubscribe(self, topic: str) -> None: ...
+
+
+class _SubscribingMember(Member):
+    """What both consumers can say that share the queues of topics with their group."""
+
+    _inner: _Subscriber
+
+    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
+        """Want the messages of a topic that have one of the tags ("a || b"), or all ("*")."""
+        self._do(partial(self._inner.subscribe, topic, tags))
+
+    def subscribe_sql(self, topic: str, expression: str) -> None:
+        """Want the messages of a topic whose properties fulfil an SQL92 expression."""
+        self._do(partial(self._inner.subscribe_sql, topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Want no more messages of a topic."""
+        self._do(partial(self._inner.unsubscribe, topic))
+
+
+class PushConsumer(_SubscribingMember):
     """Calls a listener in threads of its own; it may block.
 
     A listener that is a coroutine function runs in the I/O thread and must not block.
     """
+
+    _inner: push_consumer.PushConsumer
 
     def __init__(
         self,
@@ -54,18 +82,6 @@ class PushConsumer(Member):
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that are ours now."""
         return self._inner.queues
-
-    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
-        """Want the messages of a topic that have one of the tags ("a || b"), or all ("*")."""
-        self._do(partial(self._inner.subscribe, topic, tags))
-
-    def subscribe_sql(self, topic: str, expression: str) -> None:
-        """Want the messages of a topic whose properties fulfil an SQL92 expression."""
-        self._do(partial(self._inner.subscribe_sql, topic, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Want no more messages of a topic."""
-        self._do(partial(self._inner.unsubscribe, topic))
 
     def listen(self, listener: Listener) -> None:
         """Have this called with messages, in any order and several calls at a time."""
@@ -190,8 +206,10 @@ class PullConsumer(_PullingMember):
         return self._call(self._inner.send_back(message, queue, delay_level))
 
 
-class LitePullConsumer(_PullingMember):
+class LitePullConsumer(_SubscribingMember, _PullingMember):
     """Subscribes or is assigned queues, fetches ahead, and is polled."""
+
+    _inner: lite_pull_consumer.LitePullConsumer
 
     def __init__(
         self,
@@ -211,21 +229,13 @@ class LitePullConsumer(_PullingMember):
         """The queues that are fetched from."""
         return self._inner.assignment
 
-    def subscribe(self, topic: str, tags: str = EVERYTHING) -> None:
-        """Share the queues of a topic with the group."""
-        self._do(partial(self._inner.subscribe, topic, tags))
-
-    def subscribe_sql(self, topic: str, expression: str) -> None:
-        """The same, for messages whose properties fulfil an SQL92 expression."""
-        self._do(partial(self._inner.subscribe_sql, topic, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Give the queues of a topic back to the group."""
-        self._do(partial(self._inner.unsubscribe, topic))
-
     def assign(self, queues: Iterable[MessageQueue], *, tags: str = EVERYTHING) -> None:
         """Fetch from exactly these queues, whatever the group does; after the start."""
         self._call(self._inner.assign(queues, tags=tags))
+
+    def watch_queues(self, topic: str, listener: QueueListener) -> None:
+        """Have this called, in the I/O thread, when queues of a topic come or go."""
+        self._do(partial(self._inner.watch_queues, topic, listener))
 
     def poll(self, timeout_s: float | None = None) -> list[ReceivedMessage]:
         """The next batch; empty if none came in time."""

@@ -309,3 +309,32 @@ def test_broadcasting_members_get_everything_each(tmp_path: Path) -> None:
                 sent = []
 
     run(main())
+
+
+def test_a_program_that_assigns_hears_of_new_queues(tmp_path: Path) -> None:
+    heard: list[tuple[str, frozenset[MessageQueue]]] = []
+
+    def listener(topic: str, queues: frozenset[MessageQueue]) -> None:
+        heard.append((topic, queues))
+        raise RuntimeError("a listener may fail")
+
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            await site.create("bills")
+            consumer = _consumer(site, topic_check_interval_s=5.0)
+            consumer.watch_queues("orders", listener)
+            async with consumer:
+                consumer.watch_queues("bills", listener)
+                await pass_time(11)
+                assert heard == []
+                await site.create("orders", 2)
+                await pass_time(5)
+                await site.create("bills", 2)
+                await pass_time(11)
+
+    run(main())
+    assert heard == [
+        ("orders", frozenset({Q0, Q1})),
+        ("bills", frozenset({MessageQueue("bills", "b1", 0), MessageQueue("bills", "b1", 1)})),
+    ]
