@@ -115,7 +115,21 @@ class AsyncSend:
     def _finish(self, result: SendReceipt | RocketMQError) -> None:
         if self._pressure is not None:
             self._pressure.release(len(self._outgoing.body))
-        try:
-            self._on_done(result)
-        except Exception:  # noqa: BLE001 - the user's own, and the message is sent
-            _log.exception("the callback of a send failed")
+        _call(self._on_done, result)
+
+
+def tell(on_done: OnDone, future: asyncio.Future[SendReceipt]) -> None:
+    """Call back with what became of a message that went with others."""
+    if future.cancelled():
+        _call(on_done, BrokerUnreachableError("the client was shut down", is_connected=True))
+        return
+    error = future.exception()
+    assert error is None or isinstance(error, RocketMQError)
+    _call(on_done, future.result() if error is None else error)
+
+
+def _call(on_done: OnDone, result: SendReceipt | RocketMQError) -> None:
+    try:
+        on_done(result)
+    except Exception:  # noqa: BLE001 - the user's own, and the message is sent
+        _log.exception("the callback of a send failed")

@@ -7,18 +7,18 @@ and has no meaning of its own is a `BrokerRefusal`.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from downrange.client.errors import BrokerRefusal
+from downrange.client.answers import answered_body, answered_header, answered_records
+from downrange.client.errors import BadAnswerError, BrokerRefusal
 from downrange.client.message import ReceivedMessage
 from downrange.client.peers import Peers
-from downrange.client.record_reader import read_records
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.consumer import ConsumerList
 from downrange.protocol.bodies.heartbeat import CheckClientConfig, Heartbeat, Subscription
-from downrange.protocol.bodies.json_body import decode_body, encode_body
+from downrange.protocol.bodies.json_body import encode_body
 from downrange.protocol.bodies.queues import LockRequest, LockResponse
 from downrange.protocol.command import Command
 from downrange.protocol.headers import client, offset, query, send
-from downrange.protocol.headers.fields import Header, decode_header, encode_header
+from downrange.protocol.headers.fields import Header, encode_header
 from downrange.protocol.headers.pull import PullRequest, PullResponse
 from downrange.protocol.headers.transaction import EndTransactionRequest
 from downrange.protocol.request_codes import RequestCode
@@ -68,9 +68,8 @@ class BrokerCalls:
         answer = await self._peers.call(address, code, encode_header(header), timeout_s=timeout_s)
         if answer.code not in PULL_CODES:
             raise _refusal(answer, address)
-        return PullAnswer(
-            answer.code, decode_header(PullResponse, answer.ext_fields), answer.body or b""
-        )
+        header_of_answer = answered_header(PullResponse, answer, _peer(address))
+        return PullAnswer(answer.code, header_of_answer, answer.body or b"")
 
     # --- offsets ---------------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ class BrokerCalls:
         header = offset.GetEarliestStoreTimeRequest(topic=queue.topic, queue_id=queue.queue_id)
         code = RequestCode.GET_EARLIEST_MSG_STORETIME
         answer = _checked(await self._call(address, code, header, timeout_s), address)
-        return decode_header(offset.TimestampResponse, answer.ext_fields).timestamp
+        return answered_header(offset.TimestampResponse, answer, _peer(address)).timestamp
 
     # --- consuming together ----------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class BrokerCalls:
         if answer.code == ResponseCode.SYSTEM_ERROR:
             return []  # what a broker says of a group without a living client
         _checked(answer, address)
-        return list(decode_body(ConsumerList, answer.body).consumer_id_list)
+        return list(answered_body(ConsumerList, answer, _peer(address)).consumer_id_list)
 
     async def lock_queues(
         self,
@@ -187,7 +186,8 @@ class BrokerCalls:
             encode_body(body),
             timeout_s=timeout_s or self._timeout_s,
         )
-        return frozenset(decode_body(LockResponse, _checked(answer, address).body).locked)
+        _checked(answer, address)
+        return frozenset(answered_body(LockResponse, answer, _peer(address)).locked)
 
     async def unlock_queues(
         self,
@@ -230,7 +230,8 @@ class BrokerCalls:
         answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_s)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
-        return read_records(_checked(answer, address).body or b"", broker_name=broker_name)
+        records = _checked(answer, address).body or b""
+        return answered_records(records, _peer(address), broker_name=broker_name)
 
     async def view_message(
         self,
@@ -245,8 +246,10 @@ class BrokerCalls:
         header = query.ViewMessageRequest(topic=topic, offset=physical_offset)
         code = RequestCode.VIEW_MESSAGE_BY_ID
         answer = _checked(await self._call(address, code, header, timeout_s), address)
-        (message,) = read_records(answer.body or b"", broker_name=broker_name)
-        return message
+        found = answered_records(answer.body or b"", _peer(address), broker_name=broker_name)
+        if len(found) != 1:
+            raise BadAnswerError(_peer(address), f"{len(found)} messages at one place of the log")
+        return found[0]
 
     # --- the life of a client --------------------------------------------------------------
 
@@ -264,7 +267,7 @@ class BrokerCalls:
             ),
             address,
         )
-        header = decode_header(client.HeartbeatResponse, answer.ext_fields)
+        header = answered_header(client.HeartbeatResponse, answer, _peer(address))
         return HeartbeatAnswer(
             answer.version, bool(header.supports_heartbeat_v2), bool(header.subscription_changed)
         )
@@ -323,7 +326,8 @@ class BrokerCalls:
     ) -> str:
         """Take back a delayed message; its id."""
         answer = await self._call(address, RequestCode.RECALL_MESSAGE, header, timeout_s)
-        return decode_header(send.RecallResponse, _checked(answer, address).ext_fields).msg_id
+        _checked(answer, address)
+        return answered_header(send.RecallResponse, answer, _peer(address)).msg_id
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -345,8 +349,13 @@ def _checked(answer: Command, address: str) -> Command:
 
 
 def _refusal(answer: Command, address: str) -> BrokerRefusal:
-    return BrokerRefusal(answer.code, answer.remark or "", f"broker {address}")
+    return BrokerRefusal(answer.code, answer.remark or "", _peer(address))
+
+
+def _peer(address: str) -> str:
+    return f"broker {address}"
 
 
 def _offset(answer: Command, address: str) -> int:
-    return decode_header(offset.OffsetResponse, _checked(answer, address).ext_fields).offset
+    _checked(answer, address)
+    return answered_header(offset.OffsetResponse, answer, _peer(address)).offset

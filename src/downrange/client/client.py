@@ -9,6 +9,7 @@ async with downrange.connect("127.0.0.1:9876") as mq:
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, Self, TypedDict
@@ -19,8 +20,9 @@ from downrange.client.consumer_settings import PushConsumerSettings
 from downrange.client.errors import BrokerRefusal, ClientStateError, InvalidMessageError
 from downrange.client.message import Message, SendReceipt
 from downrange.client.message_stream import MessageStream
-from downrange.client.producer import Producer, QueueSelector
+from downrange.client.producer import Producer
 from downrange.client.push_consumer import PushConsumer
+from downrange.client.queue_target import QueueSelector
 from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.client.start_offset import ConsumeFromWhere
@@ -120,11 +122,12 @@ class Client:
 
     async def aclose(self) -> None:
         """Give back what is in hand, leave all groups, close the connections."""
-        for stream in list(self._streams):
-            await stream.aclose()
-        if self._producer is not None:
-            await self._producer.shutdown()
-        await self._supervisor.stop()
+        async with AsyncExitStack() as ending:  # goes on when one of them fails; the last is first
+            ending.push_async_callback(self._supervisor.stop)
+            if self._producer is not None:
+                ending.push_async_callback(self._producer.shutdown)
+            for stream in self._streams:
+                ending.push_async_callback(stream.aclose)
 
     @property
     def settings(self) -> ClientSettings:

@@ -110,6 +110,17 @@ class RequestTimeoutError(ClientTimeoutError):
         super().__init__(text, code=REQUEST_TIMEOUT)
 
 
+class BadAnswerError(RocketMQError):
+    """A broker or name server has answered with something that cannot be understood."""
+
+    def __init__(self, peer: str, text: str) -> None:
+        super().__init__(
+            f"the answer of {peer} makes no sense: {text}; is it a RocketMQ of 4.9 to 5.5, and is "
+            f"nothing between that changes what it sends?"
+        )
+        self.peer = peer
+
+
 class TooMuchInFlightError(RocketMQError):
     """More waits for an answer than may; nothing was sent."""
 

@@ -15,7 +15,6 @@ from downrange.client.wakeup import Wakeup
 from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.protocol.response_codes import ResponseCode
 from downrange.runtime.clock import Clock
 
@@ -94,7 +93,7 @@ class FetchedQueue:
                 with_subscription=True,
                 lite=True,
             )
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             if isinstance(error, BrokerRefusal) and error.code == ResponseCode.FLOW_CONTROL:
                 return BROKER_FLOW_CONTROL_S
             if not self.is_failing:

@@ -18,7 +18,6 @@ from downrange.protocol.bodies.heartbeat import (
     ProducerGroup,
     heartbeat_fingerprint,
 )
-from downrange.protocol.errors import ProtocolError
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ class Heartbeats:
                 if not beat.consumer_data_set and not (is_master and beat.producer_data_set):
                     return False
                 await self._send(address, beat)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             # Once for each outage: a dead broker stays in the routes for two minutes.
             if address not in self._failing:
                 _log.warning("heartbeat failed broker=%s: %s", address, error)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
+from downrange.client.consume_hook_calls import run_consume_hooks
 from downrange.client.consume_stats import ConsumeStats
 from downrange.client.hooks import ConsumeContext, ConsumeHook
 from downrange.client.listeners import Batch, ReturnType
@@ -132,7 +133,7 @@ class ListenerCalls(Generic[C, S]):
         context = ConsumeContext(
             group=self.group, messages=messages, queue=queue, namespace=self._namespace
         )
-        self._run_hooks("before_consume", context)
+        run_consume_hooks(self.hooks, "before_consume", context)
         return context
 
     def _after(
@@ -148,11 +149,4 @@ class ListenerCalls(Generic[C, S]):
         else:
             kind = ReturnType.FAILED if verdict is statuses.failure else ReturnType.SUCCESS
         context.properties[RETURN_TYPE_PROPERTY] = kind.value
-        self._run_hooks("after_consume", context)
-
-    def _run_hooks(self, name: str, context: ConsumeContext) -> None:
-        for hook in self.hooks:
-            try:
-                getattr(hook, name)(context)
-            except Exception:  # noqa: BLE001 - a hook may raise anything
-                _log.exception("%s of %r failed; messages are consumed nevertheless", name, hook)
+        run_consume_hooks(self.hooks, "after_consume", context)

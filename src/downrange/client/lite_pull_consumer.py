@@ -24,6 +24,7 @@ from downrange.client.pulling_member import PullingMember
 from downrange.client.push_parts import check_expressions
 from downrange.client.queue_watch import QueueListener, QueueWatch
 from downrange.client.rebalance import QueuesChanged, Rebalance
+from downrange.client.running_info import lite_settings
 from downrange.client.session import ServiceState, Session
 from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings
@@ -32,7 +33,6 @@ from downrange.client.subscription import subscribe, subscribe_tags
 from downrange.filtering.tags import EVERYTHING, SQL92_TYPE
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.disk import Disk
 
@@ -145,7 +145,7 @@ class LitePullConsumer(PullingMember):
         fetched, messages = self._ready.popleft()
         self._waiting -= len(messages)
         fetched.polled_offset = fetched.held.remove(messages)
-        return self._restore_topics(messages)
+        return self._give(fetched.queue, messages)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Fetch no more from these; what is fetched already is still given."""
@@ -283,6 +283,12 @@ class LitePullConsumer(PullingMember):
         self._subscriptions[subscription.topic] = subscription
         self._tell_brokers()
 
+    def _java_settings(self) -> dict[str, str]:
+        return lite_settings(self.group, self.settings)
+
+    def _held_queues(self) -> dict[MessageQueue, ProcessQueue]:
+        return {queue: fetched.held for queue, fetched in self._assigned.items()}
+
     def _look_at_queues(self) -> None:
         self._supervisor.spawn("look at queues", self._watch.look())
 
@@ -305,7 +311,7 @@ class LitePullConsumer(PullingMember):
                 continue
             try:
                 start = await self._starting_point.find(queue)
-            except (RocketMQError, ProtocolError) as error:
+            except RocketMQError as error:
                 raise RocketMQError(f"cannot begin with {queue}: {error}") from error
             assert self._parts is not None
             self._begin_fetching(queue, ProcessQueue(self._parts.clock), start.offset)

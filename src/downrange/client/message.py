@@ -114,6 +114,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     body_crc: int
     properties_text: bytes
     broker_name: str = ""
+    added_properties: bytes = b""  # of the pull: MIN_OFFSET and MAX_OFFSET of its queue
     _properties: dict[str, str] | None = None
 
     @property
@@ -122,6 +123,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         found = self._properties
         if found is None:
             found = self._properties = decode_properties(self.properties_text)
+            if self.added_properties:
+                found.update(decode_properties(self.added_properties))
         return found
 
     @property

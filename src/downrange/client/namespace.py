@@ -2,12 +2,14 @@
 
     orders  ->  NS%orders        %RETRY%billing  ->  %RETRY%NS%billing
 
-What belongs to RocketMQ itself has no namespace.
+What belongs to RocketMQ itself has no namespace. Version 2 leaves names alone and puts the
+namespace into a field of every request, for brokers and proxies that keep tenants apart by it.
 """
 
 from typing import Final
 
 from downrange.model.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
+from downrange.protocol.command import Command
 
 SEPARATOR: Final = "%"
 
@@ -29,6 +31,23 @@ def without_namespace(name: str, namespace: str) -> str:
     prefix, bare = _split(name)
     start = namespace + SEPARATOR
     return prefix + bare.removeprefix(start) if bare.startswith(start) else name
+
+
+class NamespaceV2Hook:
+    """Says in every request to which namespace it belongs; names stay as they are."""
+
+    def __init__(self, namespace: str) -> None:
+        self._fields = {"nsd": "true", "ns": namespace}
+
+    def before_request(
+        self, address: str, code: int, fields: dict[str, str] | None, body: bytes | None
+    ) -> dict[str, str]:
+        """The fields with the namespace."""
+        del address, code, body
+        return {**(fields or {}), **self._fields}
+
+    def after_response(self, address: str, code: int, response: Command) -> None:
+        """Nothing to see."""
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -103,6 +103,12 @@ class OutgoingMaker:
             self._move_retry_counts(outgoing)
         return outgoing
 
+    def check(self, message: Message) -> None:
+        """Refuse a message that would spoil the batch it is to go with."""
+        self.topic(message.topic)
+        self._check_body(message.body)
+        _check_length(self._text(message.properties))
+
     def make_batch(self, messages: Sequence[Message]) -> Outgoing:
         """Several messages in one request; they share topic and waiting, and have no delay."""
         if not messages:

@@ -97,7 +97,10 @@ class Peers:
         """Send what nobody answers; returns when it is written."""
         fields = self.prepared(address, code, fields, body)
         connection = await self.connect(address, timeout_s)
-        connection.send_one_way(code, fields, body)
+        try:
+            connection.send_one_way(code, fields, body)
+        except (RemotingError, ProtocolError) as error:
+            raise translated(error) from error
 
     async def connect(self, address: str, timeout_s: float | None = None) -> Connection:
         """The connection to a peer."""

@@ -5,18 +5,22 @@ async with Producer("orders", client=ClientSettings(name_servers="127.0.0.1:9876
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Self
 
-from downrange.client.async_send import AsyncSend, OnDone
+from downrange.client.accumulator import Accumulator
+from downrange.client.async_send import AsyncSend, OnDone, tell
 from downrange.client.backpressure import Backpressure
 from downrange.client.errors import (
     ClientStateError,
     InvalidMessageError,
 )
+from downrange.client.fault_detector import FaultDetector
 from downrange.client.hooks import ForbiddenHook, SendHook
 from downrange.client.message import Message, ReceivedMessage, SendReceipt
-from downrange.client.namespace import with_namespace, without_namespace
+from downrange.client.namespace import with_namespace
 from downrange.client.outgoing import Outgoing, OutgoingMaker
+from downrange.client.queue_target import QueueSelector, QueueTargets
 from downrange.client.recall_handle import read_recall_handle
 from downrange.client.request_reply import request_properties
 from downrange.client.send_frames import SendFrames
@@ -30,9 +34,6 @@ from downrange.model.names import InvalidNameError, check_group, is_dlq_topic, i
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import ProducerGroup
 from downrange.protocol.headers.send import RecallRequest
-
-QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-"""Chooses the queue of a message among those of its topic."""
 
 PUBLISHED_TOPICS_MAX: Final = 10_000
 
@@ -66,6 +67,9 @@ class Producer:
         self._maker: OutgoingMaker | None = None
         self._tracer: Tracer | None = None
         self._pressure: Backpressure | None = None
+        self._targets: QueueTargets | None = None
+        self._batches: Accumulator | None = None
+        self._stop_detector: Callable[[], object] = lambda: None
         self.state = ServiceState.CREATE_JUST
 
     # --- life ------------------------------------------------------------------------------
@@ -106,6 +110,9 @@ class Producer:
         if session is None:
             return
         self.state = ServiceState.SHUTDOWN_ALREADY
+        if self._batches is not None:
+            await self._batches.close()
+        self._stop_detector()
         if self._tracer is not None:
             await self._tracer.close()
         await session.unregister(self)
@@ -128,10 +135,13 @@ class Producer:
         """
         # Written out instead of calling `_send`: this is the path of nearly every message.
         sender, maker = self._ready()
+        if self._batches is not None and timeout_s is None and self._batches.takes(message):
+            self._note_topic(maker.topic(message.topic))
+            return await (await self._batches.add(message, queue, selector))
         outgoing = maker.make(message)
         limit_s = self.settings.send_timeout_s if timeout_s is None else timeout_s
         if queue is not None or selector is not None:
-            queue = await self._target(sender, outgoing, queue, selector, limit_s)
+            queue = await self._target(outgoing, queue, selector, limit_s)
         if outgoing.topic not in self._published:
             self._note_topic(outgoing.topic)
         return await sender.send(outgoing, queue, limit_s, tries=1 + self.settings.retries)
@@ -171,7 +181,7 @@ class Producer:
         sender, maker = self._ready()
         outgoing = maker.make(message)
         limit_s = self.settings.send_timeout_s
-        target = await self._target(sender, outgoing, queue, selector, limit_s)
+        target = await self._target(outgoing, queue, selector, limit_s)
         self._note_topic(outgoing.topic)
         await sender.send_one_way(outgoing, target, limit_s)
 
@@ -190,10 +200,15 @@ class Producer:
         in flight. A message that cannot be one is an error here, not in the callback.
         """
         sender, maker = self._ready()
-        outgoing = maker.make(message)
-        limit_s = self.settings.send_timeout_s if timeout_s is None else timeout_s
         session = self._session
         assert session is not None
+        if self._batches is not None and timeout_s is None and self._batches.takes(message):
+            self._note_topic(maker.topic(message.topic))
+            future = await self._batches.add(message, queue, selector)
+            future.add_done_callback(partial(tell, on_done))
+            return
+        outgoing = maker.make(message)
+        limit_s = self.settings.send_timeout_s if timeout_s is None else timeout_s
         started_s = session.clock.monotonic_s()
         pressure = self._pressure
         if pressure is not None:
@@ -203,12 +218,9 @@ class Producer:
             sender, session, outgoing, on_done, pressure, tries=1 + self.settings.retries_async
         )
         self._note_topic(outgoing.topic)
-        if selector is None:
-            target = self._named_queue(outgoing, queue)
-            call.start(target, limit_s)
-        else:
-            target = await self._target(sender, outgoing, queue, selector, limit_s)
-            call.start(target, limit_s)
+        if queue is not None or selector is not None:
+            queue = await self._target(outgoing, queue, selector, limit_s)
+        call.start(queue, limit_s)
 
     async def request(
         self,
@@ -262,7 +274,8 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that may be written to."""
         found = await self._queues_of(topic, self.settings.send_timeout_s)
-        return tuple(self._without_namespace(queue) for queue in found)
+        assert self._targets is not None
+        return tuple(self._targets.for_user(queue) for queue in found)
 
     # --- as a participant of the session ----------------------------------------------------
 
@@ -304,6 +317,14 @@ class Producer:
         hooks.forbids.extend(self._forbidden_hooks)
         self._sender = Sender(session, settings, frames, hooks)
         self._maker = OutgoingMaker(settings, client.namespace, session.unique_ids)
+        self._targets = QueueTargets(client.namespace, self._sender.places)
+        if settings.auto_batch:
+            self._batches = Accumulator(
+                settings, self._maker, self._targets, self._sender, session.supervisor
+            )
+        if self._sender.faults is not None and settings.fault_detector:
+            detector = FaultDetector(self._sender.faults, session, settings, self.topics)
+            self._stop_detector = session.supervisor.spawn_until("detector", detector.run())
         if client.trace:
             self._tracer = Tracer(session, self._group, client.trace_topic)
             hooks.sends.append(TraceSendHook(self._tracer))
@@ -332,38 +353,22 @@ class Producer:
         settings = self.settings
         limit_s = settings.send_timeout_s if timeout_s is None else timeout_s
         if queue is not None or selector is not None:
-            queue = await self._target(sender, outgoing, queue, selector, limit_s)
+            queue = await self._target(outgoing, queue, selector, limit_s)
         if outgoing.topic not in self._published:
             self._note_topic(outgoing.topic)
         return await sender.send(outgoing, queue, limit_s, tries=1 + settings.retries)
 
     async def _target(
         self,
-        sender: Sender,
         outgoing: Outgoing,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         timeout_s: float,
     ) -> MessageQueue | None:
-        """The queue that was asked for, by name or by selector."""
-        if selector is not None:
-            if queue is not None:
-                raise InvalidMessageError("give a queue or a selector, not both", code=None)
-            queues = await sender.places.queues(outgoing.topic, timeout_s)
-            queue = selector([self._without_namespace(queue) for queue in queues], outgoing.message)
-        return self._named_queue(outgoing, queue)
-
-    def _named_queue(self, outgoing: Outgoing, queue: MessageQueue | None) -> MessageQueue | None:
-        if queue is None:
-            return None
-        topic = with_namespace(queue.topic, self._client.namespace)
-        if topic != outgoing.topic:
-            raise InvalidMessageError(
-                f"queue {queue.queue_id} of topic {queue.topic!r} for a message of topic "
-                f"{outgoing.message.topic!r}",
-                code=None,
-            )
-        return MessageQueue(topic, queue.broker_name, queue.queue_id)
+        assert self._targets is not None
+        return await self._targets.find(
+            outgoing.message, outgoing.topic, queue, selector, timeout_s
+        )
 
     async def _queues_of(self, topic: str, timeout_s: float) -> tuple[MessageQueue, ...]:
         assert self._maker is not None
@@ -375,10 +380,6 @@ class Producer:
     def _note_topic(self, topic: str) -> None:
         if len(self._published) < PUBLISHED_TOPICS_MAX:
             self._published[topic] = None
-
-    def _without_namespace(self, queue: MessageQueue) -> MessageQueue:
-        topic = without_namespace(queue.topic, self._client.namespace)
-        return MessageQueue(topic, queue.broker_name, queue.queue_id)
 
 
 def _check_group(group: str) -> None:

@@ -12,6 +12,7 @@ from downrange.client.errors import RocketMQError
 from downrange.client.message import ReceivedMessage
 from downrange.client.pulling import PullResult
 from downrange.client.pulling_member import PullingMember
+from downrange.client.running_info import pull_settings
 from downrange.client.send_back import SendBack
 from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings
@@ -144,8 +145,11 @@ class PullConsumer(PullingMember):
             suspend_s=suspend_s,
             with_subscription=True,
         )
-        self._restore_topics(found.messages)
+        self._give(queue, found.messages)
         return found
+
+    def _java_settings(self) -> dict[str, str]:
+        return pull_settings(self.group, self.settings)
 
     def _subscription(self, topic: str, tags: str, sql: str) -> Subscription:
         if sql and tags != EVERYTHING:

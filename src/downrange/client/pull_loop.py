@@ -17,7 +17,6 @@ from downrange.client.wakeup import pause
 from downrange.model.names import is_retry_topic
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.protocol.response_codes import ResponseCode
 from downrange.runtime.clock import Clock
 
@@ -133,7 +132,7 @@ class PullLoop:
                 commit_offset=commit or None,
                 with_subscription=settings.post_subscription_when_pull,
             )
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             return await self._failed(error)
         self._failures.clear()
         if self._held.is_dropped:
@@ -166,7 +165,7 @@ class PullLoop:
         if not self._held.count:
             self._parts.offsets.update(self._queue, self._offset, increase_only=True)
 
-    async def _failed(self, error: RocketMQError | ProtocolError) -> float:
+    async def _failed(self, error: RocketMQError) -> float:
         parts, queue = self._parts, self._queue
         code = error.response_code if isinstance(error, BrokerRefusal) else None
         if code == ResponseCode.FLOW_CONTROL:
@@ -187,7 +186,7 @@ class PullLoop:
     async def _greet(self) -> None:
         try:
             await self._parts.greet(self._queue)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.debug("broker of %s not greeted: %s", self._queue, error)
 
     def _note_flow_control(self, reason: HoldBack) -> None:

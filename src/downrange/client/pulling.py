@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from downrange.client.errors import RocketMQError
+from downrange.client.answers import answered_records
 from downrange.client.hooks import FilterHook
 from downrange.client.message import ReceivedMessage
 from downrange.client.queue_calls import QueueCalls
-from downrange.client.record_reader import read_records
 from downrange.client.session import Session
 from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import MASTER_ID, MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.pull import PullRequest
 from downrange.protocol.properties import find_property
 from downrange.protocol.response_codes import ResponseCode
@@ -115,14 +113,14 @@ class Puller:
         status = _STATUS[answer.code]
         messages: list[ReceivedMessage] = []
         if status is PullStatus.FOUND:
-            try:
-                messages = read_records(
-                    answer.records,
-                    broker_name=queue.broker_name,
-                    offset_delta=found.offset_delta or 0,
-                )
-            except ProtocolError as error:
-                raise RocketMQError(f"answer of {address} for {queue}: {error}") from error
+            messages = answered_records(
+                answer.records,
+                f"broker {address} for {queue}",
+                broker_name=queue.broker_name,
+                offset_delta=found.offset_delta or 0,
+                added=b"MIN_OFFSET\x01%d\x02MAX_OFFSET\x01%d\x02"
+                % (found.min_offset, found.max_offset),
+            )
             messages = matching(messages, subscription)
             for hook in self.filter_hooks:
                 messages = hook.filter_messages(self._group, queue, messages)

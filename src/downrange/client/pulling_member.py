@@ -1,24 +1,29 @@
 """What pull consumers share: a group, a session, subscriptions; the messages the user fetches."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
+from downrange.client.consume_hook_calls import show_given
+from downrange.client.consumer_service import ConsumerService
 from downrange.client.consumer_settings import MessageModel, checked_consumer_group
 from downrange.client.errors import ClientStateError, RocketMQError
-from downrange.client.hooks import FilterHook
+from downrange.client.hooks import ConsumeHook, FilterHook
 from downrange.client.message import ReceivedMessage
 from downrange.client.namespace import with_namespace, without_namespace
 from downrange.client.offset_store import OffsetStore
+from downrange.client.process_queue import ProcessQueue
 from downrange.client.pulling import Puller
-from downrange.client.push_parts import OffsetFiles, offset_store_of
+from downrange.client.push_parts import OffsetFiles, consume_tracer, offset_store_of
 from downrange.client.queue_calls import QueueCalls
+from downrange.client.running_info import pulling_info
 from downrange.client.session import ServiceState, Session
 from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings
+from downrange.client.trace import Tracer
 from downrange.model.topics import MessageQueue
+from downrange.protocol.bodies.consumer import ConsumeDirectlyResult, RunningInfo
 from downrange.protocol.bodies.heartbeat import ConsumerGroup, Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.runtime.blocking import BlockingRunner, BlockingThread
 from downrange.runtime.disk import Disk
 from downrange.runtime.service import Supervisor
@@ -44,7 +49,9 @@ class PullingMember:
     ) -> None:
         self.group = with_namespace(checked_consumer_group(group), client.namespace)
         self.state = ServiceState.CREATE_JUST
+        self.consume_hooks: list[ConsumeHook] = []
         self.filter_hooks: list[FilterHook] = []
+        self.user_info: dict[str, str] = {}  # shown by GET_CONSUMER_RUNNING_INFO
         self._client = client
         self._sessions = sessions
         self._message_model = message_model
@@ -59,6 +66,8 @@ class PullingMember:
         self._calls_: QueueCalls | None = None
         self._puller_: Puller | None = None
         self._offsets_: OffsetStore | None = None
+        self._tracer: Tracer | None = None
+        self._started_ms = 0
 
     # --- life ------------------------------------------------------------------------------
 
@@ -84,8 +93,11 @@ class PullingMember:
             is_broadcasting=is_broadcasting,
             folder=self._offsets_folder,
         )
+        self._tracer = consume_tracer(session, self.group, self.consume_hooks)
+        self._started_ms = session.clock.wall_ms()
         try:
             session.register(self)
+            ConsumerService(session).serve()
             await session.start()
             await session.refresh_routes()
             await session.heartbeat_to_all()
@@ -122,6 +134,8 @@ class PullingMember:
 
     async def _leave(self, session: Session) -> None:
         await self._supervisor.stop()
+        if self._tracer is not None:
+            await self._tracer.close()
         await session.unregister(self)
         await self._sessions.release(session)
         if self._blocking is not None:
@@ -176,17 +190,59 @@ class PullingMember:
     def rebalance_soon(self) -> None:
         """The group has changed."""
 
+    # --- what brokers ask (ServedConsumer) -------------------------------------------------
+
+    def running_info(self) -> RunningInfo:
+        """What this consumer is doing."""
+        return pulling_info(
+            self._java_settings(),
+            started_ms=self._started_ms,
+            name_servers=self._running().name_servers.addresses,
+            subscriptions=self._subscriptions.values(),
+            queues=self._held_queues(),
+            offsets=self._offsets,
+            user_info=self.user_info,
+        )
+
+    def consumed_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """How far we have come in a topic."""
+        self._running()
+        return self._offsets.snapshot(topic)
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Not for consumers that pull by themselves: the program says where it goes on."""
+        del offsets
+        _log.warning("group %s pulls by itself; its offsets of %s stay", self.group, topic)
+
+    async def consume_directly(
+        self, message: ReceivedMessage, broker_name: str
+    ) -> ConsumeDirectlyResult | None:
+        """There is no listener that could."""
+        del message, broker_name
+        return None
+
     # --- inside ----------------------------------------------------------------------------
 
     def _named(self, topic: str) -> str:
         return with_namespace(topic, self._client.namespace)
 
-    def _restore_topics(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """The messages under the names that the user knows."""
-        if self._client.namespace:
+    def _give(self, queue: MessageQueue, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """The messages under the names that the user knows; hooks see that he gets them."""
+        namespace = self._client.namespace
+        if namespace:
             for message in messages:
-                message.topic = without_namespace(message.topic, self._client.namespace)
+                message.topic = without_namespace(message.topic, namespace)
+        if self.consume_hooks and messages:
+            show_given(self.consume_hooks, self.group, namespace, queue, messages)
         return messages
+
+    def _java_settings(self) -> dict[str, str]:
+        """The settings under the names that operators know."""
+        raise NotImplementedError
+
+    def _held_queues(self) -> Mapping[MessageQueue, ProcessQueue]:
+        """The queues from which messages are fetched ahead."""
+        return {}
 
     def _version_ms(self) -> int:
         return self._session.clock.wall_ms() if self._session is not None else 0
@@ -199,7 +255,7 @@ class PullingMember:
         try:
             await session.refresh_routes()
             await session.heartbeats.send_to_all(forget_known=True)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.warning("brokers not told what group %s wants now: %s", self.group, error)
         self.rebalance_soon()
 

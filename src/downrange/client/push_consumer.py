@@ -48,7 +48,6 @@ from downrange.model.names import retry_topic
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.consumer import ConsumeDirectlyResult, RunningInfo
 from downrange.protocol.bodies.heartbeat import ConsumerGroup, Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.runtime.blocking import BlockingRunner, BlockingThread
 from downrange.runtime.disk import Disk
 from downrange.runtime.service import Supervisor
@@ -323,7 +322,7 @@ class PushConsumer:
         try:
             await run.session.refresh_routes()
             await run.session.heartbeats.send_to_all(forget_known=True)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.warning("brokers not told what group %s wants now: %s", self.group, error)
         run.rebalance.soon()
 

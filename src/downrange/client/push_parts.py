@@ -141,7 +141,7 @@ def build_push(
         unit_mode=settings.unit_mode,
         sender=plan.retry_sender or RetrySending(session).send,
     )
-    tracer = _tracer(plan, session)
+    tracer = consume_tracer(session, plan.group, plan.consume_hooks)
     rebalance = _rebalance(plan, session, supervisor, calls, offsets)
     consumption = _consumption(plan, session, supervisor, stats, offsets, send_back, rebalance)
     pulls = PullParts(
@@ -180,11 +180,12 @@ def build_push(
     )
 
 
-def _tracer(plan: PushPlan, session: Session) -> Tracer | None:
+def consume_tracer(session: Session, group: str, hooks: list[ConsumeHook]) -> Tracer | None:
+    """What traces a group, as one more of its hooks, if the client is told to trace."""
     if not session.settings.trace:
         return None
-    tracer = Tracer(session, plan.group, session.settings.trace_topic)
-    plan.consume_hooks.append(TraceConsumeHook(tracer, session.unique_ids))
+    tracer = Tracer(session, group, session.settings.trace_topic)
+    hooks.append(TraceConsumeHook(tracer, session.unique_ids))
     return tracer
 
 

@@ -8,7 +8,6 @@ from downrange.client.errors import RocketMQError, UnknownBrokerError
 from downrange.client.message import ReceivedMessage
 from downrange.client.session import Session
 from downrange.model.topics import MessageQueue
-from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.send import SendBackRequest
 
 _log = logging.getLogger(__name__)
@@ -135,7 +134,7 @@ class QueueCalls:
         for address, there in by_address.items():
             try:
                 await ask(address, there)
-            except (RocketMQError, ProtocolError) as error:
+            except RocketMQError as error:
                 if address not in self._failing:
                     self._failing.add(address)
                     _log.warning("locks of group %s at %s: %s", self._group, address, error)

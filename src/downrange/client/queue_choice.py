@@ -26,6 +26,7 @@ class _Fault:
     latency_ms: float
     available_from_ms: float
     is_reachable: bool
+    asked_next_ms: float = 0.0
 
 
 class FaultTable:
@@ -54,6 +55,25 @@ class FaultTable:
         """Whether it answered the last time."""
         fault = self._faults.get(broker)
         return fault is None or fault.is_reachable
+
+    def due(self, now_ms: float, interval_ms: float) -> list[str]:
+        """The brokers that may be asked whether they answer; not again before the interval."""
+        due = [name for name, fault in self._faults.items() if now_ms >= fault.asked_next_ms]
+        for name in due:
+            self._faults[name].asked_next_ms = now_ms + interval_ms
+        return due
+
+    def reached(self, broker: str) -> bool:
+        """It answers; whether that is news."""
+        fault = self._faults.get(broker)
+        if fault is None or fault.is_reachable:
+            return False
+        fault.is_reachable = True
+        return True
+
+    def forget(self, broker: str) -> None:
+        """The broker is gone for good."""
+        self._faults.pop(broker, None)
 
 
 def penalty_ms(latency_ms: float) -> int:

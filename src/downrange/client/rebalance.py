@@ -20,7 +20,6 @@ from downrange.client.wakeup import Wakeup, pause
 from downrange.model.names import is_retry_topic
 from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.errors import ProtocolError
 from downrange.runtime.clock import Clock
 from downrange.runtime.service import Supervisor
 
@@ -164,7 +163,7 @@ class Rebalance:
                 return False
             mine = share_out(self._strategy, self._client_id, queues, members) if queues else []
             return self._take(topic, queues, mine, alone=len(members) == 1)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             if is_retry_topic(topic):  # which exists from the first message on that comes again
                 _log.debug("queues of %s not shared out: %s", topic, error)
                 return True
@@ -243,7 +242,7 @@ class Rebalance:
         self._offsets.remove(queue)  # what we knew of it in an earlier life
         try:
             start = await self._find_start(queue)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             if queue not in self._failing:
                 self._failing.add(queue)
                 _log.warning("group %s cannot begin with %s yet: %s", self._group, queue, error)

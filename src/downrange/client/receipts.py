@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from downrange.client.errors import BrokerRefusal
+from downrange.client.errors import BadAnswerError, BrokerRefusal
 from downrange.client.message import SendReceipt, SendStatus
 from downrange.client.namespace import without_namespace
 from downrange.client.outgoing import Outgoing
@@ -37,7 +37,11 @@ class Receipts:
         """What a broker says about a message that it has stored."""
         fields = answer.ext_fields or {}
         get = fields.get
-        queue_id = int(get("queueId", queue.queue_id))
+        try:
+            queue_id = int(get("queueId", queue.queue_id))
+            queue_offset = int(get("queueOffset", -1))
+        except ValueError as error:
+            raise BadAnswerError(f"broker {queue.broker_name}", str(error)) from None
         if self._namespace:
             topic = without_namespace(queue.topic, self._namespace)
             queue = MessageQueue(topic, queue.broker_name, queue_id)
@@ -48,7 +52,7 @@ class Receipts:
             get("batchUniqId") or outgoing.message_id,
             get("msgId", ""),
             queue,
-            int(get("queueOffset", -1)),
+            queue_offset,
             get("transactionId"),
             get("recallHandle"),
             get("MSG_REGION") or "DefaultRegion",

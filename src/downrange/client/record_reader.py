@@ -29,11 +29,13 @@ def read_records(
     *,
     broker_name: str = "",
     offset_delta: int = 0,
+    added: bytes = b"",
     check_crc: bool = True,
 ) -> list[ReceivedMessage]:
     """The messages of an answer in their order; `RemoteProtocolError` names a damaged one.
 
-    `offset_delta` is what a static topic adds to the offsets of this broker.
+    `offset_delta` is what a static topic adds to the offsets of this broker; `added` are properties
+    that all messages of the answer get besides their own.
     """
     messages: list[ReceivedMessage] = []
     append = messages.append
@@ -80,7 +82,7 @@ def read_records(
                 topic, body, flag, queue_id,
                 queue_offset + offset_delta, physical_offset, sys_flag, born_ms, born_host,
                 store_ms, store_host, reconsume_times, prepared, size, crc,
-                data[properties_start:next_start], broker_name,
+                data[properties_start:next_start], broker_name, added,
             )  # fmt: skip
             if sys_flag & _UNWRAP == _UNWRAP:
                 messages.extend(_unwrapped(message))
@@ -109,7 +111,7 @@ def _unwrapped(outer: ReceivedMessage) -> Iterator[ReceivedMessage]:
             outer.sys_flag & ~_UNWRAP, outer.born_timestamp_ms, outer.born_host_bytes,
             outer.store_timestamp_ms, outer.store_host_bytes, outer.reconsume_times,
             outer.prepared_offset, outer.store_size, crc32(body) & CRC_MASK, properties,
-            outer.broker_name,
+            outer.broker_name, outer.added_properties,
         )  # fmt: skip
 
 

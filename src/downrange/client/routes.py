@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
+from downrange.client.answers import answered_body
 from downrange.client.errors import BrokerRefusal, NoRouteCause, NoRouteError, RocketMQError
 from downrange.client.name_servers import NameServers
 from downrange.model.topics import MASTER_ID, MessageQueue, Permission
-from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.route import BrokerData, QueueMapping, TopicRoute
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.topic import GetRouteRequest
@@ -270,7 +270,7 @@ class Routes:
             )
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefusal(answer.code, answer.remark or "", "name server")
-        return decode_body(TopicRoute, answer.body)
+        return answered_body(TopicRoute, answer, "the name server")
 
     def _take(self, topic: str, route: TopicRoute) -> bool:
         for data in route.broker_datas:

@@ -12,7 +12,6 @@ from downrange.client.routes import STATIC_BROKER_PREFIX
 from downrange.model.names import retry_topic
 from downrange.model.topics import MessageQueue
 from downrange.protocol import property_names as names
-from downrange.protocol.errors import ProtocolError
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class SendBack:
                     origin_topic=with_namespace(message.topic, self._namespace),
                     unit_mode=self._unit_mode,
                 )
-            except (RocketMQError, ProtocolError) as error:
+            except RocketMQError as error:
                 _log.warning("%s not taken back by its broker: %s", message, error)
             else:
                 return True
@@ -71,7 +70,7 @@ class SendBack:
         again = retry_message(message, self._group, topic, self._max_reconsume_times)
         try:
             await self._sender(again)
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.warning("%s not sent to the retry topic of %s: %s", message, self._group, error)
             return False
         return True

@@ -89,6 +89,7 @@ class Sender:
         self._choice = QueueChoice(
             session.chance, FaultTable() if settings.latency_fault_tolerance else None
         )
+        self.faults = self._choice.faults
         self._channels: dict[str, SendChannel] = {}
         self._hooks = hooks
         # Who wants to know how long each try took, or another port, goes the long way.
@@ -335,15 +336,18 @@ class Sender:
     def _note(
         self, queue: MessageQueue, began_s: float, result: SendReceipt | RocketMQError
     ) -> None:
-        faults = self._choice.faults
+        faults = self.faults
         if faults is not None:
             now_s = self._clock.monotonic_s()
+            is_done = isinstance(result, SendReceipt)
+            # Who asks whether a broker answers again may count a silent one as out of reach.
+            is_silent = not is_done and not isinstance(result, BrokerRefusal)
             faults.update(
                 queue.broker_name,
                 (now_s - began_s) * 1000,
                 now_s * 1000,
-                failed=not isinstance(result, SendReceipt),
-                reachable=not isinstance(result, BrokerRefusal),
+                failed=not is_done,
+                reachable=is_done or (is_silent and not self._settings.fault_detector),
             )
 
     @staticmethod

@@ -20,6 +20,7 @@ from downrange.client.errors import ClientStateError, DuplicateGroupError, Rocke
 from downrange.client.heartbeats import Heartbeats
 from downrange.client.hooks import RpcHook
 from downrange.client.name_servers import Fetcher, NameServers
+from downrange.client.namespace import NamespaceV2Hook
 from downrange.client.participant import Participant
 from downrange.client.peers import Peers
 from downrange.client.request_reply import ReplyTable
@@ -98,7 +99,7 @@ class Session:
             self._handlers,
             connect_timeout_s=settings.connect_timeout_s,
             credentials=settings.credentials,
-            hooks=hooks,
+            hooks=(*_own_hooks(settings), *hooks),
             on_open=self._on_open,
         )
         self.calls = BrokerCalls(self.peers, timeout_s=settings.api_timeout_s)
@@ -282,7 +283,7 @@ class Session:
     async def _run(self, name: str, job: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
             await job()
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.warning("%s: %s", name, error)
         finally:
             self._jobs_running.discard(name)
@@ -296,7 +297,7 @@ class Session:
                 consumer_group=group if kind == "consumer" else None,
                 timeout_s=LEAVE_TIMEOUT_S,
             )
-        except (RocketMQError, ProtocolError) as error:
+        except RocketMQError as error:
             _log.info("broker %s was not told that group %s leaves: %s", address, group, error)
 
     def _on_route_changed(self, topic: str) -> None:
@@ -320,6 +321,10 @@ class Session:
     async def _greet(self, address: str, is_master: bool) -> None:
         if await self.heartbeats.send(address, is_master=is_master):
             self.rebalance_soon()
+
+
+def _own_hooks(settings: ClientSettings) -> tuple[RpcHook, ...]:
+    return (NamespaceV2Hook(settings.namespace_v2),) if settings.namespace_v2 else ()
 
 
 def _number_of(ip: str) -> str:

@@ -15,6 +15,11 @@ from downrange.protocol.sys_flag import CompressionType
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 COMPRESS_LEVEL: Final = 5
 NAME_SERVER_SEPARATOR: Final = ";"
+_BATCH_BOUNDS: Final = (
+    ("batch_bytes_max", 2 * 1024 * 1024),
+    ("batch_delay_ms_max", 30_000),
+    ("batch_total_bytes_max", 1 << 40),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +37,7 @@ class ClientSettings:
     unit_name: str = ""
     unit_mode: bool = False
     namespace: str = ""
+    namespace_v2: str = ""  # told in every request, instead of in front of every name
     credentials: Credentials | None = field(default=None)
     use_tls: bool = False
     vip_channel: bool = False
@@ -85,6 +91,13 @@ class ProducerSettings:
     create_topic_key: str = AUTO_CREATE_TOPIC
     default_topic_queue_nums: int = 4
     latency_fault_tolerance: bool = False
+    fault_detector: bool = False  # asks brokers that did not answer whether they do again
+    fault_detector_interval_s: float = 2.0
+    fault_detector_timeout_s: float = 0.2
+    auto_batch: bool = False  # messages wait for others of their topic and tag, and go together
+    batch_bytes_max: int = 32 * 1024
+    batch_delay_ms_max: int = 10
+    batch_total_bytes_max: int = 32 * 1024 * 1024  # held by all batches; beyond, messages go alone
     backpressure: bool = False
     backpressure_count_max: int = 1024
     backpressure_bytes_max: int = 100 * 1024 * 1024
@@ -94,6 +107,17 @@ class ProducerSettings:
         _check_positive("send_timeout_s", self.send_timeout_s)
         if self.send_timeout_per_try_s is not None:
             _check_positive("send_timeout_per_try_s", self.send_timeout_per_try_s)
+        for name in ("fault_detector_interval_s", "fault_detector_timeout_s"):
+            _check_positive(name, getattr(self, name))
+        if self.fault_detector and not self.latency_fault_tolerance:
+            raise RocketMQError(
+                "fault_detector works for latency_fault_tolerance; switch that on too"
+            )
+        for name, highest in _BATCH_BOUNDS:
+            if not 1 <= getattr(self, name) <= highest:
+                raise RocketMQError(
+                    f"{name} is {getattr(self, name)}; it must be from 1 to {highest}"
+                )
         for name in ("retries", "retries_async"):
             if getattr(self, name) < 0:
                 raise RocketMQError(f"{name} is {getattr(self, name)}; 0 means one try")

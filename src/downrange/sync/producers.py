@@ -8,7 +8,7 @@ from downrange.client import producer as of_asyncio
 from downrange.client import transaction_producer as transactions_of_asyncio
 from downrange.client.async_send import OnDone
 from downrange.client.message import Message, ReceivedMessage, SendReceipt
-from downrange.client.producer import QueueSelector
+from downrange.client.queue_target import QueueSelector
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.client.transaction_producer import (
