@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         PushConsumerSettings,
     )
     from downrange.client.errors import (
+        BadAnswerError,
         BrokerRefusal,
         BrokerUnreachableError,
         ClientStateError,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "App": "app.application",
+    "BadAnswerError": "client.errors",
     "BrokerRefusal": "client.errors",
     "BrokerUnreachableError": "client.errors",
     "Client": "client.client",
@@ -106,6 +108,7 @@ _MODULE_OF = {
 
 __all__ = [
     "App",
+    "BadAnswerError",
     "BrokerRefusal",
     "BrokerUnreachableError",
     "Client",

@@ -10,9 +10,11 @@ from unit.broker.one_broker import pass_time
 from unit.client.consuming import Site, until
 from unit.client.producing import stored
 
+from downrange.broker.settings import BrokerSettings
 from downrange.client.client import Client, connect
 from downrange.client.errors import BrokerRefusal, ClientStateError, InvalidMessageError
 from downrange.client.message import ReceivedMessage
+from downrange.client.session import ServiceState
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings
 from downrange.client.start_offset import ConsumeFromWhere
@@ -277,6 +279,47 @@ def test_tags_sql_and_time_choose(tmp_path: Path) -> None:
                 mq.consume("orders", group="g4", tags="a", sql="a = 1")
             with pytest.raises(InvalidMessageError, match="'first', 'last' or a datetime"):
                 mq.consume("orders", group="g4", start_at="middle")  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_an_sql_expression_chooses_by_properties(tmp_path: Path) -> None:
+    async def main() -> None:
+        allowed = BrokerSettings(sql92_enabled=True)
+        async with Site(tmp_path, broker_settings=allowed) as site, client_of(site) as mq:
+            await site.create("orders")
+            for price in (5, 50, 500):
+                await mq.send("orders", b"%d" % price, properties={"price": str(price)})
+            dear = mq.consume(
+                "orders", group="g", sql="price BETWEEN 10 AND 100", start_at="first",
+                idle_timeout_s=5,
+            )  # fmt: skip
+            assert [one.body async for one in dear] == [b"50"]
+
+    run(main())
+
+
+def test_a_stream_that_cannot_close_does_not_keep_the_others_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            mq = client_of(site)
+            await mq.open()
+            streams = [mq.consume("orders", group=f"g{number}") for number in range(3)]
+            for stream in streams:
+                await stream.start()
+
+            async def fails() -> None:
+                raise OSError("the disk with the offsets is gone")
+
+            monkeypatch.setattr(streams[1].consumer, "shutdown", fails)
+            with pytest.raises(OSError, match="the disk"):
+                await mq.aclose()
+            running = [stream.consumer.state is ServiceState.RUNNING for stream in streams]
+            assert running == [False, True, False]
+            assert mq.producer.state is ServiceState.SHUTDOWN_ALREADY
 
     run(main())
 
