@@ -282,9 +282,11 @@ class Connection(asyncio.Protocol):
                 answer = handler(command, self)
             except Exception as error:  # noqa: BLE001 - one bad request must not end the others
                 answer = _answer_to(error, command)
-        if isinstance(answer, Coroutine):
+        if answer is None:
+            return
+        if not isinstance(answer, (bytes, list, Command)):
             self._wait_for(command, answer)
-        elif answer is not None and not command.is_one_way:
+        elif not command.is_one_way:
             _add(answer, out)
 
     def _wait_for(self, command: Command, coroutine: Coroutine[None, None, Answer]) -> None:

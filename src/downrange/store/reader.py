@@ -64,6 +64,8 @@ class ReadResult(NamedTuple):
     filtered_count: int
 
 
+# Most messages and bytes of a read: from the disk, from memory.
+_Limits = tuple[tuple[int, int], tuple[int, int]]
 # Queue, queue offset of an entry that does not point at a record -> the entry as it should be.
 Repair = Callable[[ConsumeQueue, int], tuple[int, int, int] | None]
 
@@ -108,7 +110,16 @@ class QueueReader:
         if offset > high:
             return self._nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
         bytes_max = min(max(bytes_max, BYTES_MIN), BYTES_MAX)
-        return self._collect(queue, offset, count_max, bytes_max, message_filter)
+        entries = self._entries(queue, offset, count_max, is_filtered=message_filter is not None)
+        if not entries:
+            return self._beyond_file(queue, offset)
+        limits = self._limits(count_max, bytes_max)
+        oldest_in_memory = self._log.max_offset - self._memory_window
+        if message_filter is None and _first_physical(entries)[0] >= oldest_in_memory:
+            plain = self._read_plain(queue, offset, entries, *limits[True])
+            if plain is not None:
+                return plain
+        return self._collect(queue, offset, entries, limits, oldest_in_memory, message_filter)
 
     def _nothing(
         self, status: ReadStatus, offset: int, corrected: int, low: int, high: int
@@ -120,15 +131,11 @@ class QueueReader:
         self,
         queue: ConsumeQueue,
         offset: int,
-        count_max: int,
-        bytes_max: int,
+        entries: bytes,
+        limits: _Limits,
+        oldest_in_memory: int,
         message_filter: MessageFilter | None,
     ) -> ReadResult:
-        entries = self._entries(queue, offset, count_max, is_filtered=message_filter is not None)
-        if not entries:
-            return self._beyond_file(queue, offset)
-        oldest_in_memory = self._log.max_offset - self._memory_window
-        limits = self._limits(count_max, bytes_max)
         count_limit, bytes_limit = limits[True]
         is_cold = _first_physical(entries)[0] < oldest_in_memory
         views: list[memoryview] = []
@@ -187,6 +194,48 @@ class QueueReader:
         bounds = queue_offset + 1, queue.min_offset, queue.max_offset
         return ReadResult(status, views, count, size_sum, *bounds, is_old, filtered)
 
+    def _read_plain(
+        self, queue: ConsumeQueue, offset: int, entries: bytes, count_max: int, bytes_max: int
+    ) -> ReadResult | None:
+        """The records of all entries if nothing is unusual, as it mostly is; else None.
+
+        They stand in one file, agree with their entries, and are not more than may be read.
+        """
+        found = list(ENTRY.iter_unpack(entries))
+        sizes = [size for _, size, _ in found]
+        size_sum = sum(sizes)
+        segment = self._log.chain.segment_at(found[0][0])
+        if (
+            segment is None
+            or len(found) > count_max
+            or size_sum > bytes_max
+            or min(sizes) < RECORD_BYTES_MIN
+        ):
+            return None
+        view, base, end = memoryview(segment.map), segment.base_offset, segment.write_position
+        views: list[memoryview] = []
+        run_start = run_end = found[0][0] - base
+        queue_id = queue.queue_id
+        queue_offset = offset
+        for physical_offset, size, tag_code in found:
+            start = physical_offset - base
+            stop = start + size
+            if (
+                start < 0
+                or stop > end
+                or tag_code == HOLE_TAG
+                or _unpack_identity(view, start) != (size, queue_id, queue_offset)
+            ):
+                return None
+            if start != run_end:
+                views.append(view[run_start:run_end])
+                run_start = start
+            run_end = stop
+            queue_offset += 1
+        views.append(view[run_start:run_end])
+        bounds = queue_offset, queue.min_offset, queue.max_offset
+        return ReadResult(ReadStatus.FOUND, views, len(found), size_sum, *bounds, False, 0)
+
     def _locate(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
     ) -> tuple["_Place", int, int] | None:
@@ -228,7 +277,7 @@ class QueueReader:
             ReadStatus.OFFSET_FOUND_NULL, offset, next_file, queue.min_offset, queue.max_offset
         )
 
-    def _limits(self, count_max: int, bytes_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _limits(self, count_max: int, bytes_max: int) -> _Limits:
         """Most messages and bytes of a read, from the disk and from memory."""
         if self._limits_asked == (count_max, bytes_max):
             return self._limits_known
