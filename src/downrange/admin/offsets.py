@@ -15,14 +15,16 @@ from downrange.admin.offset_plan import (
     TargetKind,
     plan_reset,
 )
-from downrange.admin.requests import Requests
+from downrange.admin.requests import Requests, read_header
 from downrange.admin.topics import Topics, masters_of
 from downrange.client.broker_calls import BrokerCalls
 from downrange.client.routes import STATIC_BROKER_PREFIX, subscribe_queues
 from downrange.model.topics import MessageQueue
 from downrange.protocol.headers.admin_group import CloneGroupOffsetRequest
 from downrange.protocol.headers.broker_to_client import ResetOffsetRequest
+from downrange.protocol.headers.offset import OffsetResponse, QueryConsumerOffsetRequest
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
 
 SERVER_SIDE: Final = "useServerSideResetOffset"
 _BY_TIME: Final = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1}
@@ -96,11 +98,29 @@ class Offsets:
         calls = self._calls
         low = await calls.min_offset(address, queue)
         high = await calls.max_offset(address, queue)
-        now = await calls.consumer_offset(address, group, queue)
+        now = await self._committed(address, group, queue)
         at_time = None
         if time_ms is not None:
             at_time = await calls.search_offset(address, queue, time_ms)
         return QueueState(queue, low, high, now, at_time)
+
+    async def _committed(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """How far a group is; None if it never was there, which consumers are not told so."""
+        header = QueryConsumerOffsetRequest(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False,
+        )
+        answer = await self._requests.ask(
+            address,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            header,
+            also=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return read_header(OffsetResponse, answer).offset
 
     async def _apply_at(
         self, broker: BrokerAddress, plan: ResetPlan, changes: list[QueueChange], *, is_online: bool

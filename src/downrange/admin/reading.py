@@ -7,7 +7,7 @@ own for tools, which every broker knows.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,14 +92,16 @@ class TopicReader:
             found[queue] = Span(min(max(wanted, low), high), high)
         return found
 
-    async def read(self, spans: Mapping[MessageQueue, Span]) -> AsyncIterator[ReceivedMessage]:
+    async def read(
+        self, spans: Mapping[MessageQueue, Span]
+    ) -> AsyncGenerator[ReceivedMessage, None]:
         """The messages of some stretches, the oldest first; ends with the last one."""
         fetched = [_Fetched(self, queue, span) for queue, span in spans.items()]
-        heap: list[tuple[int, MessageQueue, int, _Fetched]] = []
+        heap: list[_Place] = []
         for one in fetched:
             await _push(heap, one)
         while heap:
-            _, _, _, one = heapq.heappop(heap)
+            one = heapq.heappop(heap)[-1]
             yield one.take()
             await _push(heap, one)
 
@@ -198,7 +200,21 @@ class _Fetched:
         return self._messages.popleft()
 
 
-async def _push(heap: list[tuple[int, MessageQueue, int, _Fetched]], one: _Fetched) -> None:
+# Store time, broker, place in its log, queue: messages of one broker keep the order they came in.
+_Place = tuple[int, str, int, MessageQueue, int, _Fetched]
+
+
+async def _push(heap: list[_Place], one: _Fetched) -> None:
     message = await one.first()
     if message is not None:
-        heapq.heappush(heap, (message.store_timestamp_ms, one.queue, message.queue_offset, one))
+        heapq.heappush(
+            heap,
+            (
+                message.store_timestamp_ms,
+                message.broker_name,
+                message.physical_offset,
+                one.queue,
+                message.queue_offset,
+                one,
+            ),
+        )

@@ -5,9 +5,7 @@ key must be found in the index. What is wrong is listed with file and position. 
 hundred bytes for each key of the index file that covers the place being read.
 """
 
-import mmap
 from dataclasses import dataclass
-from pathlib import Path
 
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.java_hash import extend_hash, index_key_hash, java_hash
@@ -22,6 +20,7 @@ from downrange.store.key_index import KeyIndex
 from downrange.store.manifest import ManifestFile
 from downrange.store.message_store import MessageStore
 from downrange.store.queue_table import QueueTable
+from downrange.store.read_only_disk import ReadOnlyDisk
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import segment_name
 from downrange.store.settings import StoreSettings
@@ -58,7 +57,7 @@ def verify_stopped(settings: StoreSettings) -> VerifyReport:
 
     `StoreDamagedError` if they cannot be a store with these settings.
     """
-    read_only = _ReadOnlyDisk()
+    read_only = ReadOnlyDisk()
     log = CommitLog(read_only, settings)
     queues = QueueTable(read_only, settings)
     index = KeyIndex(read_only, SystemClock(), settings) if settings.index_enabled else None
@@ -209,36 +208,6 @@ class _KeyCheck:
             if not any(item in known for _, known in self._loaded):
                 missing.append(key)
         return missing
-
-
-class _ReadOnlyDisk(Disk):
-    """A disk that pretends to have done what would change files."""
-
-    def open_file(self, path: Path, *, create: bool, writable: bool = True) -> int:
-        """A descriptor that cannot write."""
-        assert not create, "verification makes no files"
-        assert writable, "the store opens its files to write"
-        return super().open_file(path, create=False, writable=False)
-
-    def map(self, descriptor: int, size: int, *, writable: bool = True) -> mmap.mmap:
-        """The file's bytes; a file that is too short is padded in memory."""
-        assert writable
-        try:
-            return super().map(descriptor, size, writable=False)
-        except ValueError:
-            padded = mmap.mmap(-1, size)
-            with open(descriptor, "rb", closefd=False) as file:
-                padded.write(file.read(size))
-            return padded
-
-    def truncate(self, descriptor: int, size: int) -> None:
-        """Do nothing."""
-
-    def unlink(self, path: Path) -> None:
-        """Do nothing."""
-
-    def remove_directory(self, path: Path) -> None:
-        """Do nothing."""
 
 
 def _deleted_below(settings: StoreSettings) -> dict[str, int]:

@@ -1,0 +1,90 @@
+"""`downrange context`: named clusters."""
+
+import os
+from typing import Annotated
+
+import msgspec
+import typer
+
+from downrange.app.commands.contexts import Cluster, Context, ContextError, ContextFile, Contexts
+from downrange.app.commands.frame import local_command, new_app
+from downrange.app.commands.output import Form, Record, Shown, Table
+
+app = new_app("Named clusters: add, use, list, remove.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="How you call the cluster.")]
+
+
+@local_command(app, "add")
+def add(
+    form: Form,
+    name: NameArgument,
+    name_servers: Annotated[
+        str, typer.Option("-n", "--name-servers", metavar="HOST:PORT", help="Several with ;.")
+    ],
+    access_key: Annotated[str, typer.Option(help="Who you are, if the brokers ask.")] = "",
+    secret_key: Annotated[str, typer.Option(help="Kept in a file that only you can read.")] = "",
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt connections.")] = False,
+    use: Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")] = True,
+) -> Shown:
+    """Remember a cluster under a name; one of the same name is replaced."""
+    del form
+    context = Context(
+        name_servers=name_servers, access_key=access_key, secret_key=secret_key, tls=tls
+    )
+    _ = Cluster(context, "-n").settings(1.0)  # are the addresses right?
+    contexts = _contexts()
+    file = contexts.load()
+    current = name if use or file.current is None else file.current
+    contexts.save(ContextFile(current=current, contexts={**file.contexts, name: context}))
+    return Record({"context": name, "name_servers": name_servers, "in_use": current == name})
+
+
+@local_command(app, "use")
+def use(form: Form, name: NameArgument) -> Shown:
+    """Use a cluster from now on."""
+    del form
+    contexts = _contexts()
+    found = contexts.find(name)
+    contexts.save(msgspec.structs.replace(contexts.load(), current=name))
+    return Record({"context": name, "name_servers": found.name_servers, "in_use": True})
+
+
+@local_command(app, "list")
+def list_contexts(form: Form) -> Shown:
+    """All that are remembered; secrets are not shown."""
+    del form
+    file = _contexts().load()
+    return Table(
+        ("context", "name_servers", "in_use", "tls", "has_keys"),
+        [
+            {
+                "context": name,
+                "name_servers": context.name_servers,
+                "in_use": name == file.current,
+                "tls": context.tls,
+                "has_keys": bool(context.access_key),
+            }
+            for name, context in sorted(file.contexts.items())
+        ],
+    )
+
+
+@local_command(app, "remove")
+def remove(form: Form, name: NameArgument) -> Shown:
+    """Forget a cluster."""
+    del form
+    contexts = _contexts()
+    _ = contexts.find(name)
+    file = contexts.load()
+    left = {other: context for other, context in file.contexts.items() if other != name}
+    current = None if file.current == name else file.current
+    contexts.save(ContextFile(current=current, contexts=left))
+    return Record({"removed": name, "in_use": current})
+
+
+def _contexts() -> Contexts:
+    try:
+        return Contexts.of_user(os.environ)
+    except RuntimeError as error:  # no home directory
+        raise ContextError(f"{error}; set DOWNRANGE_CONFIG_DIR") from None
