@@ -8,7 +8,7 @@ from downrange.admin import findings
 from downrange.admin.brokers import BrokerFacts, Brokers
 from downrange.admin.findings import Finding
 from downrange.admin.groups import Groups, is_user_group
-from downrange.admin.layout import BrokerAddress, Layout
+from downrange.admin.layout import BrokerAddress, Layout, read_layout
 from downrange.admin.requests import Requests, read_body
 from downrange.admin.topics import Topics, kind_of
 from downrange.client.errors import BrokerRefusal, NoRouteError, RocketMQError
@@ -21,7 +21,6 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.runtime.clock import Clock
 
 TIMEOUT_S: Final = 2.0
-SYSTEM_KINDS: Final = frozenset({"system", "retry", "dlq"})
 
 
 @dataclass(slots=True)
@@ -125,9 +124,11 @@ class Doctor:
     async def _examine_topics(
         self, wanted: Sequence[str], masters: Sequence[BrokerAddress], checked: Checked
     ) -> AsyncIterator[Finding]:
-        names = wanted or [
-            name for name in await self._topics.names() if kind_of(name) not in SYSTEM_KINDS
-        ]
+        names: Sequence[str] = wanted
+        if not names:
+            owned = (await read_layout(self._requests)).own_topics
+            every = await self._topics.names()
+            names = [name for name in every if kind_of(name, owned) == "normal"]
         for topic in names:
             checked.topics += 1
             try:

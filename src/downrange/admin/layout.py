@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from downrange.admin.errors import NothingThereError
 from downrange.admin.requests import Requests, read_body
+from downrange.model.names import reply_topic
 from downrange.model.topics import MASTER_ID
 from downrange.protocol.bodies.route import ClusterInfo
 from downrange.protocol.request_codes import RequestCode
@@ -35,6 +36,12 @@ class Layout:
     def clusters(self) -> tuple[str, ...]:
         """The names of the clusters."""
         return tuple(dict.fromkeys(broker.cluster for broker in self.brokers))
+
+    @property
+    def own_topics(self) -> frozenset[str]:
+        """Topics that brokers have by themselves, named after their cluster and them."""
+        names = {broker.name for broker in self.brokers}
+        return frozenset(names.union(self.clusters, map(reply_topic, self.clusters)))
 
     def masters(self, cluster: str | None = None) -> tuple[BrokerAddress, ...]:
         """The masters of a cluster, or of all."""

@@ -18,6 +18,7 @@ from downrange.admin.offset_plan import (
 from downrange.admin.requests import Requests, read_header
 from downrange.admin.topics import Topics, masters_of
 from downrange.client.broker_calls import BrokerCalls
+from downrange.client.errors import UnknownBrokerError
 from downrange.client.routes import STATIC_BROKER_PREFIX, subscribe_queues
 from downrange.model.topics import MessageQueue
 from downrange.protocol.headers.admin_group import CloneGroupOffsetRequest
@@ -57,10 +58,15 @@ class Offsets:
         for queue in subscribe_queues(topic, route):
             if queue.broker_name.startswith(STATIC_BROKER_PREFIX):
                 raise WrongRequestError(f"{topic!r} is a static topic, whose queues move; not here")
-            if queue.broker_name in addresses:
-                found.append(await self._state(addresses[queue.broker_name], group, queue, time_ms))
+            address = addresses.get(queue.broker_name)
+            if address is None:  # half of a group must not be moved without a word
+                raise UnknownBrokerError(
+                    f"broker {queue.broker_name!r}, which has queues of topic {topic!r}, has no "
+                    f"living master; start it first"
+                )
+            found.append(await self._state(address, group, queue, time_ms))
         if not found:
-            raise NothingThereError(f"no queue of topic {topic!r} can be read: it has no master")
+            raise NothingThereError(f"no queue of topic {topic!r} can be read")
         return found
 
     async def plan(self, group: str, topic: str, target: Target) -> ResetPlan:

@@ -130,16 +130,11 @@ class TopicReader:
                 end.set_exception(error)
 
         async def watch(queue: MessageQueue, offset: int) -> None:
-            while not end.done():
-                try:
-                    messages, offset = await self._wait(queue, offset)
-                except RocketMQError as error:
-                    if not error.retriable:
-                        raise
-                    await pause(RETRY_S)
-                    continue
-                if messages and not end.done() and not on_messages(messages):
-                    end.set_result(None)
+            try:
+                while not end.done():
+                    offset = await self._hand_over(queue, offset, on_messages, end)
+            except Exception as error:  # noqa: BLE001 - raised again where `end` is awaited
+                fail("", error)
 
         supervisor = Supervisor(fail)
         try:
@@ -148,6 +143,25 @@ class TopicReader:
             await end
         finally:
             await supervisor.stop()
+
+    async def _hand_over(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        on_messages: OnMessages,
+        end: asyncio.Future[None],
+    ) -> int:
+        """One wait for messages; where to go on. A broker that is away is waited for."""
+        try:
+            messages, offset = await self._wait(queue, offset)
+        except RocketMQError as error:
+            if not error.retriable:
+                raise
+            await pause(RETRY_S)
+            return offset
+        if messages and not end.done() and not on_messages(messages):
+            end.set_result(None)
+        return offset
 
     async def _offset_of(self, start: Target, queue: MessageQueue, low: int, high: int) -> int:
         match start.kind:

@@ -1,6 +1,6 @@
 """Topics of a cluster: which there are, where they are, what they hold; made, changed, deleted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,13 +65,13 @@ class TopicState:
     groups: tuple[str, ...] = ()
 
 
-def kind_of(topic: str) -> str:
-    """What a topic is for: normal, retry, dlq or system."""
+def kind_of(topic: str, owned: Collection[str] = ()) -> str:
+    """What a topic is for: normal, retry, dlq or system; `owned` are those of the brokers."""
     if is_retry_topic(topic):
         return "retry"
     if is_dlq_topic(topic):
         return "dlq"
-    return "system" if is_system_topic(topic) else "normal"
+    return "system" if is_system_topic(topic) or topic in owned else "normal"
 
 
 class Topics:

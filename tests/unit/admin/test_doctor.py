@@ -34,7 +34,7 @@ def test_a_healthy_cluster_has_no_findings(tmp_path: Path) -> None:
             checked = await admin.doctor.examine()
             # The disk of the machine that runs the tests is not ours to heal.
             assert [one for one in checked.findings if one.check != "disk"] == []
-            assert (checked.name_servers, checked.brokers, checked.topics >= 1) == (1, 2, True)
+            assert (checked.name_servers, checked.brokers, checked.topics) == (1, 2, 1)
 
     run(main())
 

@@ -20,6 +20,8 @@ def test_the_layout_names_clusters_and_brokers(tmp_path: Path) -> None:
         async with Site(tmp_path, broker_names=("b", "a")) as site, admin_of(site) as admin:
             layout = await admin.layout()
             assert layout.clusters == ("DefaultCluster",)
+            own = {"DefaultCluster", "DefaultCluster_REPLY_TOPIC", "a", "b"}
+            assert layout.own_topics == own
             assert [(one.name, one.broker_id, one.address) for one in layout.brokers] == [
                 ("a", 0, "127.0.0.1:10921"),
                 ("b", 0, "127.0.0.1:10911"),
@@ -99,6 +101,7 @@ def test_a_topic_that_cannot_be_is_refused_before_anything_is_sent(wish: dict[st
 def test_kinds_of_topics() -> None:
     kinds = [kind_of(topic) for topic in ("orders", "%RETRY%g", "%DLQ%g", "TBW102", "rmq_sys_x")]
     assert kinds == ["normal", "retry", "dlq", "system", "system"]
+    assert kind_of("b1", {"b1"}) == "system"
 
 
 def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:

@@ -3,37 +3,13 @@
 import re
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from command_line import CommandLine, Json
 from dead_letter import refuse_one
-from processes import Server, free_port, start_broker, start_name_server
+from processes import Server, free_port
 
 SECONDS_MAX = 60.0
-SETTINGS = {
-    "brokerName": "b1",
-    "mappedFileSizeCommitLog": str(16 << 20),
-    "maxHashSlotNum": "1000",
-    "maxIndexNum": "4000",
-    "flushDiskType": "ASYNC_FLUSH",
-}
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    folder = tmp_path_factory.mktemp("cli")
-    with (
-        start_name_server(folder / "names") as names,
-        start_broker(folder / "broker", names.address, SETTINGS) as broker,
-    ):
-        yield names, broker
-
-
-@pytest.fixture
-def cli(servers: tuple[Server, Server], tmp_path: Path) -> CommandLine:
-    return CommandLine(servers[0].address, tmp_path)
 
 
 def masked(value: Json, *names: str) -> Json:
@@ -59,6 +35,9 @@ def test_topics_are_made_shown_and_deleted(
     assert cli.rows(*words) == [{**made, "action": "changed"}]
     assert {"topic": "t1", "kind": "normal"} in cli.rows("topic", "list")
     assert all(row["kind"] == "normal" for row in cli.rows("topic", "list"))
+    assert {"b1", "DefaultCluster"}.isdisjoint(
+        str(row["topic"]) for row in cli.rows("topic", "list")
+    )
     assert {"topic": "TBW102", "kind": "system"} in cli.rows("topic", "list", "--all")
     assert cli.json("topic", "show", "t1") == {
         "topic": "t1",
@@ -304,7 +283,9 @@ def test_nobody_answers(tmp_path: Path) -> None:
     assert done.code == 4
     assert "none of 1 name servers answers" in done.err
     assert "Traceback" not in done.err
-    assert CommandLine("nix", tmp_path).run("topic", "list").code == 1
+    wrong = CommandLine("nix", tmp_path).run("topic", "list")
+    assert wrong.code == 2
+    assert "(from $DOWNRANGE_NAME_SERVERS)" in wrong.err
 
 
 def test_dead_letters(cli: CommandLine) -> None:

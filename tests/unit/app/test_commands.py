@@ -123,7 +123,7 @@ def test_contexts_are_added_used_listed_and_removed(tmp_path: Path) -> None:
     missing = terminal.run("context", "use", "test")
     assert missing.code == 3
     assert "there is no context 'test' (known: live)" in missing.err
-    assert terminal.run("context", "add", "bad", "-n", "nix").code == 1
+    assert terminal.run("context", "add", "bad", "-n", "nix").code == 2
     path.write_text("{")
     assert terminal.run("context", "list").code == 2
 

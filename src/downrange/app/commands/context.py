@@ -7,8 +7,9 @@ import msgspec
 import typer
 
 from downrange.app.commands.contexts import Cluster, Context, ContextError, ContextFile, Contexts
-from downrange.app.commands.frame import local_command, new_app
+from downrange.app.commands.frame import EXIT_USAGE, Stop, local_command, new_app
 from downrange.app.commands.output import Form, Record, Shown, Table
+from downrange.client.errors import RocketMQError
 
 app = new_app("Named clusters: add, use, list, remove.")
 
@@ -32,7 +33,10 @@ def add(
     context = Context(
         name_servers=name_servers, access_key=access_key, secret_key=secret_key, tls=tls
     )
-    _ = Cluster(context, "-n").settings(1.0)  # are the addresses right?
+    try:
+        _ = Cluster(context, "-n").settings(1.0)
+    except RocketMQError as error:
+        raise Stop(EXIT_USAGE, str(error)) from error
     contexts = _contexts()
     file = contexts.load()
     current = name if use or file.current is None else file.current

@@ -26,7 +26,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]
 
 from downrange.admin.admin_client import AdminClient
 from downrange.admin.errors import NothingThereError, WrongRequestError
-from downrange.app.commands.contexts import ContextError, Contexts, chosen_cluster
+from downrange.app.commands.contexts import Cluster, ContextError, Contexts, chosen_cluster
 from downrange.app.commands.output import Form, Shown, write
 from downrange.client.errors import (
     BrokerRefusal,
@@ -36,6 +36,7 @@ from downrange.client.errors import (
     NoNameServerError,
     NoRouteError,
     RocketMQError,
+    UnknownBrokerError,
 )
 from downrange.client.settings import ClientSettings
 from downrange.protocol.errors import ProtocolError
@@ -62,6 +63,12 @@ EXIT_CODES: Final = {
 
 _MISSING: Final = frozenset(
     {int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)}
+)
+_UNREACHABLE: Final = (
+    NoNameServerError,
+    BrokerUnreachableError,
+    ClientTimeoutError,
+    UnknownBrokerError,
 )
 P = ParamSpec("P")
 
@@ -158,7 +165,7 @@ def cluster_command(
             def body() -> Shown | None:
                 contexts = Contexts.of_user(os.environ)
                 cluster = chosen_cluster(name_servers, context, os.environ, contexts)
-                call = Call(form, cluster.settings(timeout_s), cluster.origin)
+                call = Call(form, _settings(cluster, timeout_s), cluster.origin)
                 with asyncio.Runner(loop_factory=_loop()) as runner:
                     return runner.run(function(call, **given))  # type: ignore[arg-type, call-arg]
 
@@ -322,9 +329,16 @@ def _code_of(error: Exception) -> int:
         return EXIT_NOT_FOUND
     if isinstance(error, BrokerRefusal):
         return EXIT_NOT_FOUND if error.response_code in _MISSING else EXIT_FAILED
-    if isinstance(error, NoNameServerError | BrokerUnreachableError | ClientTimeoutError):
+    if isinstance(error, _UNREACHABLE):
         return EXIT_UNREACHABLE
     return EXIT_FAILED
+
+
+def _settings(cluster: Cluster, timeout_s: float) -> ClientSettings:
+    try:
+        return cluster.settings(timeout_s)
+    except RocketMQError as error:
+        raise Stop(EXIT_USAGE, f"{error} (from {cluster.origin})") from error
 
 
 def _log_as_wanted(*, verbose: bool) -> None:

@@ -112,8 +112,7 @@ def _write_for_people(shown: Shown) -> None:
 def _write_table(table: Table) -> None:
     lines = [[cell(name, row.get(name)) for name in table.columns] for row in table.rows]
     are_numbers = [
-        all(isinstance(row.get(name), int | float | None) for row in table.rows)
-        and not name.endswith("_ms")
+        not name.endswith("_ms") and all(_is_number(row.get(name)) for row in table.rows)
         for name in table.columns
     ]
     headings = [_title(name) for name in table.columns]
@@ -121,6 +120,10 @@ def _write_table(table: Table) -> None:
         _write_rich(headings, lines, are_numbers)
     else:
         _write_plain(headings, lines, are_numbers)
+
+
+def _is_number(value: Value) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _write_plain(
@@ -145,7 +148,7 @@ def _write_rich(
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading, is_number in zip(headings, are_numbers, strict=True):
         shown.add_column(heading, justify="right" if is_number else "left", overflow="fold")
     for line in lines:

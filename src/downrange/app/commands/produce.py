@@ -4,7 +4,7 @@ import asyncio
 import base64
 import sys
 from collections.abc import Iterator
-from typing import Annotated, BinaryIO, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ import typer
 from downrange.admin.errors import WrongRequestError
 from downrange.app.commands.frame import Call, DryRunOption, cluster_command, new_app
 from downrange.app.commands.output import Form, Row, Shown, write_line
+from downrange.app.commands.standard_input import chunks, in_a_thread, standard_input
 from downrange.app.commands.topic import TopicArgument
 from downrange.client.client import Client, connect
 from downrange.client.message import SendReceipt
@@ -20,8 +21,6 @@ from downrange.model.topics import MessageQueue
 app = new_app("Send messages.")
 
 IN_FLIGHT: Final = 64
-READ_BYTES: Final = 1 << 16
-LINE_BYTES_MAX: Final = 16 << 20
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -92,11 +91,11 @@ async def produce(
     )  # fmt: skip
     separator = None if whole else _unescaped(delimiter)
     lines = (
-        _line(data, general, key_delimiter, json_lines=json_lines)
-        for data in _pieces(sys.stdin.buffer, separator)
+        [_line(piece, general, key_delimiter, json_lines=json_lines) for piece in pieces]
+        for pieces in chunks(standard_input(), separator)
     )
     if dry_run:
-        count = sum(1 for _ in lines)
+        count = sum(len(some) for some in lines)
         call.note(f"{count} messages would be sent to {topic}")
         return None
     target = await _queue(call, topic, broker, queue)
@@ -110,7 +109,7 @@ async def produce(
 async def _send_all(
     mq: Client,
     topic: str,
-    lines: Iterator[Line],
+    lines: Iterator[list[Line]],
     target: MessageQueue | None,
     form: Form,
     *,
@@ -118,27 +117,18 @@ async def _send_all(
 ) -> int:
     """Send with many under way at once; one at a time where the order matters."""
     count = 0
-    loop = asyncio.get_running_loop()
-    while True:
-        # Reading may block for as long as a person types; the connection must live on.
-        some = await loop.run_in_executor(None, _some, lines, 1 if in_order else IN_FLIGHT)
-        if not some:
-            return count
-        receipts = await asyncio.gather(*(_send(mq, topic, line, target) for line in some))
-        count += len(receipts)
-        if form is not Form.TABLE:
-            for receipt in receipts:
-                write_line(_receipt(receipt))
-            sys.stdout.flush()
-
-
-def _some(lines: Iterator[Line], count: int) -> list[Line]:
-    found: list[Line] = []
-    for line in lines:
-        found.append(line)
-        if len(found) == count or sys.stdin.isatty():
-            break
-    return found
+    step = 1 if in_order else IN_FLIGHT
+    # Reading may block for as long as a person types; the connection must live on.
+    while some := await in_a_thread(lambda: next(lines, None)):
+        for start in range(0, len(some), step):
+            window = some[start : start + step]
+            receipts = await asyncio.gather(*(_send(mq, topic, line, target) for line in window))
+            count += len(receipts)
+            if form is not Form.TABLE:
+                for receipt in receipts:
+                    write_line(_receipt(receipt))
+                sys.stdout.flush()
+    return count
 
 
 async def _send(mq: Client, topic: str, line: Line, target: MessageQueue | None) -> SendReceipt:
@@ -205,28 +195,6 @@ def _line(data: bytes, general: Line, key_delimiter: str | None, *, json_lines: 
     return msgspec.structs.replace(
         general, body=None, body_base64=base64.b64encode(data).decode(), key=key
     )
-
-
-def _pieces(source: BinaryIO, separator: bytes | None) -> Iterator[bytes]:
-    """What stands between separators, empty pieces left out; all of it if there is none."""
-    if separator is None:
-        whole = source.read()
-        if whole:
-            yield whole
-        return
-    if separator == b"\n":
-        for line in source:
-            if line := line.rstrip(b"\n").removesuffix(b"\r"):
-                yield line
-        return
-    rest = b""
-    while data := source.read(READ_BYTES):
-        *pieces, rest = (rest + data).split(separator)
-        if len(rest) > LINE_BYTES_MAX:
-            raise WrongRequestError(f"no {separator!r} within {LINE_BYTES_MAX} bytes")
-        yield from filter(None, pieces)
-    if rest:
-        yield rest
 
 
 def _properties(texts: list[str]) -> dict[str, str]:

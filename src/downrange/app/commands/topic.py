@@ -29,7 +29,8 @@ async def list_topics(
     """The names of all topics."""
     async with call.admin() as admin:
         names = await admin.topics.names()
-    rows = [{"topic": name, "kind": kind_of(name)} for name in names]
+        owned = (await admin.layout()).own_topics
+    rows = [{"topic": name, "kind": kind_of(name, owned)} for name in names]
     return Table(("topic", "kind"), [row for row in rows if everything or row["kind"] == "normal"])
 
 
@@ -38,6 +39,7 @@ async def show(call: Call, topic: TopicArgument) -> Shown:
     """Settings of a topic at each broker, and the groups that consume it."""
     async with call.admin() as admin:
         state = await admin.topics.show(topic)
+        owned = (await admin.layout()).own_topics
     brokers: list[Row] = [
         {
             "broker": broker,
@@ -51,7 +53,7 @@ async def show(call: Call, topic: TopicArgument) -> Shown:
     ]
     columns = ("broker", "read_queues", "write_queues", "permission", "order", "attributes")
     return Record(
-        {"topic": topic, "kind": kind_of(topic), "groups": list(state.groups)},
+        {"topic": topic, "kind": kind_of(topic, owned), "groups": list(state.groups)},
         {"brokers": Table(columns, brokers)},
     )
 
