@@ -1,10 +1,12 @@
 """The commands of `downrange` on a cluster of ours: exact output, exit codes, what is changed."""
 
+import logging
 import re
 import socket
 import time
 from pathlib import Path
 
+import pytest
 from command_line import CommandLine, Json
 from dead_letter import refuse_one
 from processes import Server, free_port
@@ -251,6 +253,17 @@ def test_settings_of_a_broker(cli: CommandLine, servers: tuple[Server, Server]) 
     assert cli.run("broker", "config", "set", "b1", "nonsense=1").code == 3
     assert cli.run("broker", "config", "set", "b1", "nonsense").code == 2
     assert cli.run("broker", "show", "nix").code == 3
+
+
+def test_the_log_of_a_command_is_its_own(
+    cli: CommandLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    quiet = cli.do("topic", "list")
+    assert quiet.err == ""
+    assert "client started" in cli.do("topic", "list", "-v").err
+    assert caplog.text == ""
+    logging.getLogger("downrange.nix").warning("as before")
+    assert "as before" in caplog.text
 
 
 def test_bench_prints_its_phases(cli: CommandLine) -> None:

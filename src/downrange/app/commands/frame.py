@@ -11,13 +11,14 @@ code, never a traceback.
 """
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Concatenate, Final, ParamSpec, Protocol, cast, get_type_hints
 
@@ -160,7 +161,7 @@ def cluster_command(
             name_servers = cast("str | None", given.pop("name_servers"))
             context = cast("str | None", given.pop("context"))
             timeout_s = cast("float", given.pop("timeout"))
-            _log_as_wanted(verbose=bool(given.pop("verbose")))
+            verbose = bool(given.pop("verbose"))
 
             def body() -> Shown | None:
                 contexts = Contexts.of_user(os.environ)
@@ -169,7 +170,8 @@ def cluster_command(
                 with asyncio.Runner(loop_factory=_loop()) as runner:
                     return runner.run(function(call, **given))  # type: ignore[arg-type, call-arg]
 
-            _end(body, form)
+            with _logging(verbose=verbose):
+                _end(body, form)
 
         added = {
             "name_servers": (NameServersOption, None),
@@ -341,12 +343,20 @@ def _settings(cluster: Cluster, timeout_s: float) -> ClientSettings:
         raise Stop(EXIT_USAGE, f"{error} (from {cluster.origin})") from error
 
 
-def _log_as_wanted(*, verbose: bool) -> None:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.CRITICAL,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        force=True,
-    )
+@contextlib.contextmanager
+def _logging(*, verbose: bool) -> Iterator[None]:
+    """What the client logs goes to standard error, or nowhere; after the command as before."""
+    logger = logging.getLogger("downrange")
+    before = logger.level, logger.propagate, logger.handlers
+    handler = logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.setLevel(logging.INFO)
+    logger.propagate, logger.handlers = False, [handler]
+    try:
+        yield
+    finally:
+        logger.setLevel(before[0])
+        logger.propagate, logger.handlers = before[1:]
 
 
 def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
