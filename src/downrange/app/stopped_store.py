@@ -28,6 +28,10 @@ class NoStoreError(Exception):
     """The directory holds no store; the text says what is missing."""
 
 
+class StoreInUseError(Exception):
+    """A broker runs on the store, so what is in its files changes while they are read."""
+
+
 class StoppedStore:
     """A store for reading. `open` maps its log and queues, `close` lets go; for `with`."""
 
@@ -37,6 +41,7 @@ class StoppedStore:
                 f"{directory} is no store: it has no folder commitlog; give storePathRootDir of "
                 f"the broker"
             )
+        _check_unused(directory / "lock")
         self.settings = _settings(directory, config)
         self.damages: list[Damage] = []
         disk = ReadOnlyDisk()
@@ -97,6 +102,23 @@ class StoppedStore:
     def verify(self) -> VerifyReport:
         """Compare everything that is derived from the log with it."""
         return verify_stopped(self.settings)
+
+
+def _check_unused(lock: Path) -> None:
+    """A broker, ours or Apache's, holds a lock on this file for as long as it runs."""
+    disk = Disk()
+    try:
+        descriptor = disk.open_file(lock, create=False)
+    except OSError:
+        return  # no such file, or not ours to write: nobody can tell
+    try:
+        disk.lock(descriptor)
+    except (BlockingIOError, PermissionError):
+        raise StoreInUseError(
+            f"{lock.parent} is in use by a broker; stop it first, or look at a copy of the files"
+        ) from None
+    finally:
+        disk.close_file(descriptor)
 
 
 def _settings(directory: Path, config: Path | None) -> StoreSettings:

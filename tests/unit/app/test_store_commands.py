@@ -1,5 +1,7 @@
 """`downrange store` on files that a broker has left: what is there, what is damaged."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,30 @@ def test_what_is_no_store(cli: CommandLine, tmp_path: Path) -> None:
     empty = cli.json("store", "verify", str(tmp_path))
     assert isinstance(empty, dict)
     assert empty["records"] == 0
+
+
+def test_a_damaged_table_is_named(cli: CommandLine, store: Path) -> None:
+    for path in (store / "config").glob("topics.json*"):
+        path.write_text("{damaged")
+    done = cli.run("store", "inspect", str(store))
+    assert done.code == 5
+    assert "topics.json" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_files_of_a_broker_that_runs_are_left_alone(cli: CommandLine, store: Path) -> None:
+    program = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    with subprocess.Popen(
+        [sys.executable, "-c", program + "; print('held', flush=True); sys.stdin.read()",
+         str(store / "lock")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as holder:  # fmt: skip
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            done = cli.run("store", "verify", str(store))
+        finally:
+            holder.kill()
+    assert done.code == 1
+    assert "is in use by a broker; stop it first" in done.err
+    assert cli.run("store", "verify", str(store)).code == 0

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from downrange.app.commands.frame import (
+    EXIT_FAILED,
     EXIT_FINDINGS,
     EXIT_NOT_FOUND,
     Stop,
@@ -14,8 +15,9 @@ from downrange.app.commands.frame import (
 )
 from downrange.app.commands.message_form import as_row
 from downrange.app.commands.output import Form, Record, Row, Shown, Table, write, write_line
-from downrange.app.stopped_store import NoStoreError, StoppedStore
+from downrange.app.stopped_store import NoStoreError, StoppedStore, StoreInUseError
 from downrange.client.record_reader import read_records
+from downrange.runtime.durable_file import DurableFileError
 from downrange.runtime.settings import SettingsError
 from downrange.store.errors import StoreError
 
@@ -37,7 +39,10 @@ def inspect(form: Form, directory: DirectoryArgument, config: ConfigOption = Non
     """What is there: log, queues, tables; quick, without reading the log."""
     del form
     with _opened(directory, config) as store:
-        facts = store.facts()
+        try:
+            facts = store.facts()
+        except DurableFileError as error:
+            raise Stop(EXIT_FINDINGS, str(error)) from error
         queues: list[Row] = [
             {
                 "topic": queue.topic,
@@ -127,6 +132,8 @@ def _checked(directory: Path, config: Path | None) -> StoppedStore:
         return StoppedStore(directory, config)
     except (NoStoreError, SettingsError) as error:
         raise Stop(EXIT_NOT_FOUND, str(error)) from error
+    except StoreInUseError as error:
+        raise Stop(EXIT_FAILED, str(error)) from error
 
 
 def _opened(directory: Path, config: Path | None) -> StoppedStore:
