@@ -4,14 +4,14 @@ Servers must be up in a moment and `--help` must not be waited for, so typer is 
 commands that are made with it. Adding a command is a row in the table and a module.
 """
 
-import argparse
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+if TYPE_CHECKING:
+    import argparse
 
 EXIT_OK: Final = 0
 EXIT_USAGE: Final = 2
@@ -21,17 +21,16 @@ COMPLETION_VARIABLE: Final = "_DOWNRANGE_COMPLETE"
 class Job(Protocol):
     """What the module of a process has."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: "argparse.ArgumentParser") -> None:
         """Declare what the subcommand takes."""
         ...
 
-    def run(self, arguments: argparse.Namespace) -> int:
+    def run(self, arguments: "argparse.Namespace") -> int:
         """Do it; returns the exit code."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Subcommand:
+class Subcommand(NamedTuple):
     """A row of the table below: what it is called, what it does, which module does it.
 
     `process` is a module with `add_arguments` and `run`, for what runs until a signal comes.
@@ -132,6 +131,8 @@ def _typer() -> _Typer:
 
 
 def _run_process(row: Subcommand, words: list[str]) -> int:
+    import argparse  # noqa: PLC0415 - a third of what --help would take
+
     job = row.job()
     more = f"`downrange {row.name} {'|'.join(row.words)} --help`: the other commands"
     parser = argparse.ArgumentParser(
@@ -144,6 +145,8 @@ def _run_process(row: Subcommand, words: list[str]) -> int:
 def _unknown(word: str) -> str:
     if word.startswith("-"):
         return f"no such option: {word}; options stand behind the command"
+    import difflib  # noqa: PLC0415 - likewise
+
     near = difflib.get_close_matches(word, [row.name for row in SUBCOMMANDS], n=1)
     hint = f", did you mean {near[0]!r}?" if near else "; `downrange --help` lists them"
     return f"no such command: {word!r}{hint}"
