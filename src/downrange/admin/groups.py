@@ -9,7 +9,7 @@ import msgspec
 from downrange.admin.errors import NothingThereError, WrongRequestError
 from downrange.admin.layout import BrokerAddress
 from downrange.admin.requests import Requests, read_body
-from downrange.model.names import InvalidNameError, check_group, is_retry_topic, is_system_group
+from downrange.model.names import InvalidNameError, check_group, is_system_group
 from downrange.model.topics import MessageQueue, SubscriptionGroupConfig
 from downrange.protocol.bodies.connections import ClientConnection, ConsumerConnections
 from downrange.protocol.bodies.consumer import RunningInfo
@@ -164,12 +164,3 @@ def changed(config: SubscriptionGroupConfig, **changes: object) -> SubscriptionG
 def is_user_group(group: str) -> bool:
     """Whether a group belongs to a program, not to RocketMQ."""
     return not is_system_group(group)
-
-
-def own_lag(progress: GroupProgress) -> int:
-    """The lag without what waits to be tried again."""
-    return sum(
-        one.broker_offset - one.consumer_offset
-        for queue, one in progress.queues.items()
-        if not is_retry_topic(queue.topic)
-    )

@@ -59,11 +59,6 @@ class QueueChange:
             return 0
         return max(min(self.now, self.max_offset) - self.then, 0)
 
-    @property
-    def is_change(self) -> bool:
-        """Whether anything is different afterwards."""
-        return self.now != self.then
-
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
