@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
-INTEROP := tests/interop tests/contract
+INTEROP := tests/interop tests/contract  tests/outside
 
 .DEFAULT_GOAL := help
 .PHONY: help setup format lint types layers unit test test-spark faults fuzz interop oracle bench clean
@@ -48,7 +48,7 @@ test-spark: $(STAMP) ## All tests in a local Spark, the slow ones too (needs Jav
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}
 
-interop: $(STAMP) ## Exchange files with the real Apache RocketMQ and serve its clients (needs a JDK 11+, Maven; Go if there)
+interop: $(STAMP) ## Exchange files with the real Apache RocketMQ, serve its clients, use the built wheel from outside (needs a JDK 11+, Maven; Go if there)
 	@command -v java >/dev/null && command -v javac >/dev/null || { echo "make interop needs a JDK (11 or newer): install one, for example 'apt-get install openjdk-17-jdk-headless'"; exit 1; }
 	@command -v mvn >/dev/null || { echo "make interop needs Maven: install it, for example 'apt-get install maven'"; exit 1; }
 	$(BIN)/pytest -q -m interop $(INTEROP) || { echo "what failed beside a foreign system is run once more; it counts if it fails again"; \
