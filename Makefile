@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
-INTEROP := tests/interop tests/contract  tests/outside
+INTEROP := tests/interop tests/contract tests/outside
 
 .DEFAULT_GOAL := help
 .PHONY: help setup format lint types layers unit test test-spark faults fuzz interop oracle bench clean

@@ -92,7 +92,7 @@ def test_an_application_under_gunicorn(
             assert answer["sent"] == "SEND_OK"
             assert (answer["pid"] != answer["loaded_by"]) == preload
             if preload:
-                assert "cannot be used after a fork" in answer["producer"], answer
+                assert "which has forked; make and start a new one" in answer["producer"], answer
             else:
                 assert answer["producer"] == "SEND_OK"
             sent[answer["pid"]] = sent.get(answer["pid"], 0) + 1
@@ -109,7 +109,6 @@ def test_an_application_under_gunicorn(
             return expected <= set().union(*got.values()) or None
 
         _soon(everything_came)
-        assert all(got.values()), "both workers share the queues"
         server.stop()
     assert "Traceback" not in server.log
 
