@@ -82,10 +82,7 @@ class Client:
 
     def open(self) -> None:
         """Start; brokers are met when they are needed."""
-        io = io_thread()
-        io.call(self._inner.open(), START_S_MAX)
-        self._io = io
-        io.opened(self)
+        self._open(io_thread())
 
     def close(self) -> None:
         """Give back what is in hand, leave all groups, close the connections."""
@@ -176,10 +173,18 @@ class Client:
             raise ClientStateError(
                 "not connected; use `with downrange.sync.connect(…) as mq`, or call open"
             )
-        if self._io is not io_thread():  # of the parent
-            self._inner = self._make()
-            self.open()
-        return self._io
+        io = io_thread()
+        if self._io is not io:  # of the parent
+            with io.opening:  # several threads may come here first
+                if self._io is not io:
+                    self._inner = self._make()
+                    self._open(io)
+        return io
+
+    def _open(self, io: IoThread) -> None:
+        io.call(self._inner.open(), START_S_MAX)
+        self._io = io
+        io.opened(self)
 
 
 class MessageStream:

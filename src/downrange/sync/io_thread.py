@@ -39,6 +39,7 @@ class IoThread:
 
     def __init__(self) -> None:
         self.process_id = os.getpid()
+        self.opening = threading.Lock()  # held while a client of the parent is opened anew
         self._open: dict[int, Closable] = {}
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._run, name="downrange-io", daemon=True)

@@ -10,7 +10,7 @@ from processes import start_broker, start_name_server
 SECONDS_MAX = 60.0
 
 FORKS = """
-import os, sys
+import os, sys, threading
 from downrange import ClientSettings, Message, sync
 from downrange.client.errors import ClientStateError
 
@@ -34,7 +34,17 @@ if child == 0:
         assert "make and start a new one" in str(error), error
     else:
         raise SystemExit("no error")
-    mq.send("orders", b"child")
+    begin = threading.Barrier(8)
+    def send():
+        begin.wait(10)
+        receipts.append(mq.send("orders", b"child"))
+    receipts = []
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(receipts) == 8, "all threads of the child share the client that one of them opens"
     mq.close()
     sys.exit(0)
 status = os.waitpid(child, 0)[1]
