@@ -27,15 +27,20 @@ TOPICS_KEPT_MAX: Final = 10_000
 BATCH_MESSAGES_MAX: Final = 100_000
 REPLY_TYPE: Final = "reply"
 _PREPARED: Final = "true"
+_json: Final = msgspec.json.Encoder().encode
 
 
 class Outgoing(msgspec.Struct):
-    """What a try needs. `topic` is as brokers know it; `properties` is the text of the header."""
+    """What a try needs. `topic` is as brokers know it; `properties` is the text of the header.
+
+    `properties_json` is that text as JSON, quotes and all.
+    """
 
     message: Message
     topic: str
     body: bytes
     properties: str
+    properties_json: bytes
     sys_flag: int
     message_id: str
     code: int = RequestCode.SEND_MESSAGE_V2.value
@@ -77,9 +82,10 @@ class OutgoingMaker:
 
     def make(self, message: Message) -> Outgoing:
         """One message."""
-        topic = self.topic(message.topic)
+        topic = self._topics.get(message.topic) or self.topic(message.topic)
         body = message.body
-        self._check_body(body)
+        if type(body) is not bytes or not 0 < len(body) <= self._bytes_max:
+            self._check_body(body)
         sys_flag = 0
         if len(body) >= self._compress_over:
             body, sys_flag = self._compressed(body)
@@ -94,12 +100,10 @@ class OutgoingMaker:
             text = self._text(properties)
         if self._namespace:
             text += f"{names.INSTANCE_ID}\x01{self._namespace}\x02"
-        if len(text) * 4 > PROPERTIES_BYTES_MAX:
-            _check_length(text)
-        outgoing = Outgoing(message, topic, body, text, sys_flag, message_id)
+        outgoing = Outgoing(message, topic, body, text, _as_json(text), sys_flag, message_id)
         if names.MESSAGE_TYPE in properties and properties[names.MESSAGE_TYPE] == REPLY_TYPE:
             outgoing.code = RequestCode.SEND_REPLY_MESSAGE_V2
-        if is_retry_topic(topic):
+        if topic[0] == "%" and is_retry_topic(topic):
             self._move_retry_counts(outgoing)
         return outgoing
 
@@ -107,7 +111,7 @@ class OutgoingMaker:
         """Refuse a message that would spoil the batch it is to go with."""
         self.topic(message.topic)
         self._check_body(message.body)
-        _check_length(self._text(message.properties))
+        _as_json(self._text(message.properties))
 
     def make_batch(self, messages: Sequence[Message]) -> Outgoing:
         """Several messages in one request; they share topic and waiting, and have no delay."""
@@ -148,7 +152,7 @@ class OutgoingMaker:
     def _batch(first: Message, topic: str, body: bytes, wait: str, ids: str) -> Outgoing:
         text = f"{names.WAIT_STORE_OK}\x01{wait}\x02"
         code = RequestCode.SEND_BATCH_MESSAGE
-        return Outgoing(first, topic, body, text, 0, ids, code, is_batch=True)
+        return Outgoing(first, topic, body, text, _as_json(text), 0, ids, code, is_batch=True)
 
     def _check_body(self, body: bytes) -> None:
         if not isinstance(body, bytes):
@@ -192,6 +196,7 @@ class OutgoingMaker:
         if times_max is not None:
             outgoing.max_reconsume_times = int(times_max)
         outgoing.properties = self._text(properties)
+        outgoing.properties_json = _as_json(outgoing.properties)
 
 
 def _check_in_batch(message: Message, first: Message) -> None:
@@ -213,12 +218,14 @@ def _encoded(properties: dict[str, str]) -> bytes:
         raise InvalidMessageError(str(error)) from None
 
 
-def _check_length(text: str) -> None:
+def _as_json(text: str) -> bytes:
+    """The text of the properties as JSON; an error if no broker could store it."""
     try:
-        size = len(text.encode())
+        encoded = _json(text)
     except UnicodeEncodeError as error:
         raise InvalidMessageError(f"a property holds half a character: {error}") from None
-    if size > PROPERTIES_BYTES_MAX:
+    if len(encoded) > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidMessageError(
-            f"the properties take {size} bytes, {PROPERTIES_BYTES_MAX} are possible"
+            f"the properties take {len(text.encode())} bytes, {PROPERTIES_BYTES_MAX} are possible"
         )
+    return encoded

@@ -136,6 +136,7 @@ class Routes:
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
         self._static: dict[str, dict[MessageQueue, str]] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self.version = 0  # of all that is known here, for those who keep what they found
         self._asking: dict[tuple[str, str], asyncio.Future[TopicRoute]] = {}
 
     # --- what is known ---------------------------------------------------------------------
@@ -221,6 +222,7 @@ class Routes:
 
     def drop_offline(self) -> None:
         """Forget the addresses of brokers that are in no route any more."""
+        self.version += 1
         alive = {
             address
             for route in self._routes.values()
@@ -273,6 +275,7 @@ class Routes:
         return answered_body(TopicRoute, answer, "the name server")
 
     def _take(self, topic: str, route: TopicRoute) -> bool:
+        self.version += 1
         for data in route.broker_datas:
             self._brokers[data.broker_name] = dict(data.broker_addrs)
         known = self._routes.get(topic)

@@ -41,11 +41,11 @@ class SendChannel:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = math.inf
 
-    def request(
-        self, before_opaque: bytes, after_opaque: bytes, body: bytes, timeout_s: float
-    ) -> tuple[int, asyncio.Future[Command]]:
-        """Send a JSON header and a body; `forget` the number when the future is done."""
-        size = len(before_opaque) + len(body)
+    def expect(self, size: int, timeout_s: float) -> tuple[int, asyncio.Future[Command]]:
+        """A number for a request of so many bytes, which is written next, and its answer to be.
+
+        Whoever asks must say `answered` or `forget` in the end.
+        """
         if self._bytes_in_flight + size > BYTES_IN_FLIGHT_MAX:
             raise TooManyRequestsError(
                 f"{self._bytes_in_flight} bytes to {self.connection.address} wait for an answer"
@@ -56,24 +56,27 @@ class SendChannel:
         self._bytes_in_flight += size
         if deadline_s < self._timer_s:
             self._watch(deadline_s)
-        self._write(b"%b%d%b" % (before_opaque, opaque, after_opaque), body)
         return opaque, future
 
-    def one_way(self, before_opaque: bytes, after_opaque: bytes, body: bytes) -> None:
-        """Send what nobody answers."""
+    def number_one_way(self) -> int:
+        """A number for a request that nobody answers."""
         if not self.connection.is_writable:
             raise TooManyRequestsError(f"{self.connection.address} does not read what is sent")
-        opaque = self.connection.next_opaque()
-        self._write(b"%b%d%b" % (before_opaque, opaque, after_opaque), body)
+        return self.connection.next_opaque()
 
-    def forget(self, opaque: int) -> None:
-        """The answer is here, or nobody waits for it any more."""
-        self.connection.forget(opaque)
+    def answered(self, opaque: int) -> None:
+        """The answer is here."""
         call = self._calls.pop(opaque, None)
         if call is not None:
             self._bytes_in_flight -= call[2]
 
-    def _write(self, header: bytes, body: bytes) -> None:
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for the answer any more."""
+        self.connection.forget(opaque)
+        self.answered(opaque)
+
+    def write(self, header: bytes, body: bytes) -> None:
+        """Send a JSON header and a body, with all others of this turn of the loop."""
         out = self._out
         if not out:
             self._loop.call_soon(self._flush)

@@ -18,10 +18,13 @@ from downrange.protocol.versions import CURRENT_VERSION
 _json: Final = msgspec.json.Encoder().encode
 _FRAMES_KEPT_MAX: Final = 20_000
 _NO_RETRIES: Final = b'"j":"0",'
-AFTER_OPAQUE: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
+_AFTER_OPAQUE: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
+_FIELDS: Final = b'%b"f":"%d","g":"%d","h":"%d","i":%b,%b%b%d' + _AFTER_OPAQUE
 
 
-class _QueueParts(NamedTuple):
+class QueueParts(NamedTuple):
+    """What is the same in all headers of one request code to one queue."""
+
     before: bytes
     after: bytes
     after_one_way: bytes
@@ -37,34 +40,12 @@ class SendFrames:
         self._template_topic = template_topic
         self._template_queue_nums = template_queue_nums
         self._unit_mode = unit_mode
-        self._parts: dict[tuple[MessageQueue, str, int], _QueueParts] = {}
+        self._parts: dict[tuple[MessageQueue, str, int], QueueParts] = {}
 
-    def before_opaque(
-        self,
-        outgoing: Outgoing,
-        queue: MessageQueue,
-        broker: str,
-        born_ms: int,
-        *,
-        one_way: bool = False,
-    ) -> bytes:
-        """The header up to the number of the request; `AFTER_OPAQUE` follows it."""
-        key = (queue, broker, outgoing.code)
-        parts = self._parts.get(key)
-        if parts is None:
-            parts = self._learn(key)
-        retries = _NO_RETRIES
-        if outgoing.reconsume_times or outgoing.max_reconsume_times is not None:
-            retries = _retries(outgoing)
-        return b'%b"f":"%d","g":"%d","h":"%d","i":%b,%b%b' % (
-            parts.before,
-            outgoing.sys_flag,
-            born_ms,
-            outgoing.message.flag,
-            _json(outgoing.properties),
-            retries,
-            parts.after_one_way if one_way else parts.after,
-        )
+    def parts(self, queue: MessageQueue, broker: str, code: int) -> QueueParts:
+        """What does not change from message to message."""
+        key = (queue, broker, code)
+        return self._parts.get(key) or self._learn(key)
 
     def header(
         self, outgoing: Outgoing, queue: MessageQueue, broker: str, born_ms: int
@@ -87,7 +68,7 @@ class SendFrames:
             broker_name=broker,
         )
 
-    def _learn(self, key: tuple[MessageQueue, str, int]) -> _QueueParts:
+    def _learn(self, key: tuple[MessageQueue, str, int]) -> QueueParts:
         queue, broker, code = key
         is_batch = code == RequestCode.SEND_BATCH_MESSAGE
         if len(self._parts) >= _FRAMES_KEPT_MAX:
@@ -107,13 +88,32 @@ class SendFrames:
         )
         after = b'%b,"flag":%d,"language":"%b","opaque":'
         language = LanguageCode.PYTHON.name.encode()
-        parts = _QueueParts(
+        parts = QueueParts(
             before,
             after % (fields_end, 0, language),
             after % (fields_end, ONE_WAY_FLAG, language),
         )
         self._parts[key] = parts
         return parts
+
+
+def write_header(
+    parts: QueueParts, outgoing: Outgoing, born_ms: int, opaque: int, *, one_way: bool = False
+) -> bytes:
+    """The whole header of a request with this number."""
+    retries = _NO_RETRIES
+    if outgoing.reconsume_times or outgoing.max_reconsume_times is not None:
+        retries = _retries(outgoing)
+    return _FIELDS % (
+        parts.before,
+        outgoing.sys_flag,
+        born_ms,
+        outgoing.message.flag,
+        outgoing.properties_json,
+        retries,
+        parts.after_one_way if one_way else parts.after,
+        opaque,
+    )
 
 
 def _switch(value: bool) -> bytes:

@@ -20,8 +20,9 @@ from downrange.client.publish_routes import PublishRoutes
 from downrange.client.queue_choice import FaultTable, QueueChoice
 from downrange.client.receipts import STATUS, SUCCESS, Receipts, refusal
 from downrange.client.send_channel import SendChannel
-from downrange.client.send_frames import AFTER_OPAQUE, SendFrames
+from downrange.client.send_frames import QueueParts, SendFrames, write_header
 from downrange.client.send_hooks import SendHooks
+from downrange.client.send_lanes import PLAIN, SendLanes
 from downrange.client.session import Session
 from downrange.client.settings import ProducerSettings
 from downrange.model.topics import MessageQueue
@@ -46,7 +47,7 @@ RETRY_CODES: Final = frozenset(
 
 
 class Attempt(NamedTuple):
-    """A try that is under way; whoever began it must `forget` the number in the end."""
+    """A try that is under way; whoever began it must say `answered` or `forget` in the end."""
 
     channel: SendChannel
     opaque: int
@@ -90,7 +91,7 @@ class Sender:
             session.chance, FaultTable() if settings.latency_fault_tolerance else None
         )
         self.faults = self._choice.faults
-        self._channels: dict[str, SendChannel] = {}
+        self._lanes = SendLanes(session.routes, session.peers, frames, session.loop)
         self._hooks = hooks
         # Who wants to know how long each try took, or another port, goes the long way.
         self._is_quick = not (settings.latency_fault_tolerance or session.settings.vip_channel)
@@ -108,20 +109,25 @@ class Sender:
     ) -> SendReceipt:
         """Send and wait for the answer."""
         started_s = self._clock.monotonic_s()
-        limit_s = self._limit_s(timeout_s, tries > 1 and queue is None)
+        limit_s = timeout_s
+        if self._settings.send_timeout_per_try_s is not None:
+            limit_s = self._limit_s(timeout_s, tries > 1 and queue is None)
         attempt = self.begin(outgoing, queue, limit_s)
         first: FirstTry | None = None
         if attempt is not None:
             try:
                 answer = await attempt.future
             except RemotingError as error:
+                attempt.channel.forget(attempt.opaque)
                 first = FirstTry(attempt.queue, translated(error))
+            except BaseException:
+                attempt.channel.forget(attempt.opaque)
+                raise
             else:
+                attempt.channel.answered(attempt.opaque)
                 if answer.code == SUCCESS:
                     return self.receipts.receipt(answer, outgoing, attempt.queue)
                 first = self.first_try(attempt, answer)
-            finally:
-                attempt.channel.forget(attempt.opaque)
         return await self.go_on(
             outgoing,
             queue,
@@ -153,20 +159,16 @@ class Sender:
             if not queues:
                 return None
             target = self._choice.choose(topic, queues)
-        broker = self._routes.broker_of(target)
-        address = self._routes.master_address(broker)
-        channel = None if address is None else self._channels.get(address)
-        if address is None or channel is None or channel.connection.is_closed:
+        lane = self._lanes.to(target)
+        if lane is None:
             if queue is None:
                 self._choice.take_back(topic)
             return None
-        born_ms = self._clock.wall_ns() // 1_000_000
-        start = self._frames.before_opaque(outgoing, target, broker, born_ms)
-        try:
-            opaque, future = channel.request(start, AFTER_OPAQUE, outgoing.body, timeout_s)
-        except RemotingError as error:
-            raise translated(error) from error
-        return Attempt(channel, opaque, future, target, address)
+        parts, channel = lane.parts, lane.channel
+        if outgoing.code != PLAIN:
+            parts = self._frames.parts(target, lane.broker, outgoing.code)
+        opaque, future = self._write(channel, parts, outgoing, timeout_s)
+        return Attempt(channel, opaque, future, target, lane.address)
 
     async def go_on(
         self,
@@ -226,16 +228,18 @@ class Sender:
         context = self._hooks.before(outgoing, target, address)
         born_ms = self._clock.wall_ms()
         if self._peers.is_plain:
-            channel = self._channel(address) or await self._open(address, timeout_s)
-            start = self._frames.before_opaque(outgoing, target, broker, born_ms, one_way=True)
+            channel = await self._lanes.open(address, timeout_s)
+            parts = self._frames.parts(target, broker, outgoing.code)
             try:
-                channel.one_way(start, AFTER_OPAQUE, outgoing.body)
+                opaque = channel.number_one_way()
             except RemotingError as error:
                 raise translated(error) from error
+            header = write_header(parts, outgoing, born_ms, opaque, one_way=True)
+            channel.write(header, outgoing.body)
         else:
-            header = self._frames.header(outgoing, target, broker, born_ms)
+            fields = encode_header(self._frames.header(outgoing, target, broker, born_ms))
             await self._peers.one_way(
-                address, outgoing.code, encode_header(header), outgoing.body, timeout_s=timeout_s
+                address, outgoing.code, fields, outgoing.body, timeout_s=timeout_s
             )
         self._hooks.after(context, None, None)
 
@@ -272,24 +276,22 @@ class Sender:
         self, outgoing: Outgoing, queue: MessageQueue, broker: str, address: str, timeout_s: float
     ) -> SendReceipt:
         began_s = self._clock.monotonic_s()
-        channel = self._channel(address) or await self._open(address, timeout_s)
+        channel = await self._lanes.open(address, timeout_s)
         left_s = timeout_s - (self._clock.monotonic_s() - began_s)
-        born_ms = self._clock.wall_ms()
         if not self._peers.is_plain:
-            header = self._frames.header(outgoing, queue, broker, born_ms)
+            header = self._frames.header(outgoing, queue, broker, self._clock.wall_ms())
             answer = await self._peers.call(
                 address, outgoing.code, encode_header(header), outgoing.body, timeout_s=left_s
             )
             return self.receipts.checked(answer, outgoing, queue, address)
-        start = self._frames.before_opaque(outgoing, queue, broker, born_ms)
+        parts = self._frames.parts(queue, broker, outgoing.code)
+        opaque, future = self._write(channel, parts, outgoing, left_s)
         try:
-            opaque, future = channel.request(start, AFTER_OPAQUE, outgoing.body, left_s)
-            try:
-                answer = await future
-            finally:
-                channel.forget(opaque)
+            answer = await future
         except RemotingError as error:
             raise translated(error) from error
+        finally:
+            channel.forget(opaque)
         self._leave_if_told(answer, address, channel)
         return self.receipts.checked(answer, outgoing, queue, address)
 
@@ -305,22 +307,22 @@ class Sender:
         self._hooks.after(context, receipt, None)
         return receipt
 
-    def _channel(self, address: str) -> SendChannel | None:
-        channel = self._channels.get(address)
-        return None if channel is None or channel.connection.is_closed else channel
-
-    async def _open(self, address: str, timeout_s: float) -> SendChannel:
-        connection = await self._peers.connect(address, timeout_s)
-        channel = self._channels.get(address)
-        if channel is None or channel.connection is not connection:
-            channel = self._channels[address] = SendChannel(connection, self._session.loop)
-        return channel
+    def _write(
+        self, channel: SendChannel, parts: QueueParts, outgoing: Outgoing, timeout_s: float
+    ) -> tuple[int, asyncio.Future[Command]]:
+        body = outgoing.body
+        try:
+            opaque, future = channel.expect(len(outgoing.properties_json) + len(body), timeout_s)
+        except RemotingError as error:
+            raise translated(error) from error
+        born_ms = self._clock.wall_ns() // 1_000_000
+        channel.write(write_header(parts, outgoing, born_ms, opaque), body)
+        return opaque, future
 
     def _leave_if_told(self, answer: Command, address: str, channel: SendChannel) -> None:
         """A broker that says GO_AWAY takes no more on this connection; the first answer counts."""
-        if answer.code == ResponseCode.GO_AWAY and self._channels.get(address) is channel:
-            del self._channels[address]
-            self._peers.retire(address)
+        if answer.code == ResponseCode.GO_AWAY:
+            self._lanes.leave(address, channel)
 
     # --- after a try -----------------------------------------------------------------------
 

@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
     def expect(self) -> tuple[int, asyncio.Future[Command]]:
         """A number for a request that the caller writes and times itself, and its answer to be.
 
-        The caller must `forget` it in the end, answered or not.
+        The caller must `forget` it in the end if no answer has come.
         """
         if self.is_closed:
             raise ConnectionLostError(f"{self.address} is not connected")
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
             self.reply(answer)
 
     def _take_reply(self, command: Command) -> None:
-        future = self._calls.get(command.opaque)
+        future = self._calls.pop(command.opaque, None)
         if future is not None and not future.done():
             future.set_result(command)
 
