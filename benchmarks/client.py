@@ -1,10 +1,12 @@
-"""Our client and the Java client on one downrange broker, in turns.
+"""Our client and the Java client on one downrange broker, in turns; then ours and PyPI's gRPC one.
 
 usage: client.py [--runs 3] [--seconds 5] [--result FILE]
 
 Each piece of work runs in a process of its own: ours is `client_work.py`, theirs are RocketMQ's
 benchmark Producer and Consumer and a small program that times publish to listener. The broker is
-the same for both and shares the processors with them. Needs a JDK and Maven, ten minutes at most.
+the same for both and shares the processors with them. The gRPC client, rocketmq-python-client,
+needs Apache's proxy before Apache's broker; ours does the same work at the same broker without it.
+Needs a JDK, Maven and PyPI, ten minutes at most.
 """
 
 import argparse
@@ -16,11 +18,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contenders import Contender, downrange, java_tool_rates
+from contenders import Contender, apache_rocketmq, downrange, java_tool_rates
 from interop import apache
 from interop.releases import PUBLISH_LATENCY
 from load import Load, run_load
 from machine import facts
+from proxy import GRPC_CLIENT, grpc_python, start_proxy
 
 BACKLOG = 1_500_000
 IN_FLIGHT = 64
@@ -30,6 +33,7 @@ CONSUMER_LINES = 10
 WORK_S_MAX = 120.0
 JAVA_WARM = 2_000  # messages, for the compiler
 PROFILE_ROWS = 24
+GRPC_GOAL = 5.0
 
 
 @dataclass(slots=True)
@@ -136,15 +140,7 @@ class Comparison:
 
     def work(self, work: str, topic: str, *arguments: str) -> dict[str, float]:
         """A piece of work of our client in a process of its own."""
-        done = subprocess.run(
-            [
-                sys.executable, str(Path(__file__).with_name("client_work.py")), work,
-                self._broker.name_server, topic, "--seconds", str(self._seconds), *arguments,
-            ],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=WORK_S_MAX, check=True,
-        )  # fmt: skip
-        figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return figures
+        return our_work(self._broker, work, topic, "--seconds", str(self._seconds), *arguments)
 
     def profile(self, work: str, topic: str, *arguments: str) -> str:
         """Where the time of our client goes, by function."""
@@ -173,6 +169,55 @@ class Comparison:
         print(f"  {name}: {ours:,.2f} / {theirs:,.2f} {row.unit}", flush=True)
 
 
+def our_work(broker: Contender, work: str, topic: str, *arguments: str) -> dict[str, float]:
+    """What `client_work.py` prints."""
+    program = str(Path(__file__).with_name("client_work.py"))
+    return _figures([sys.executable, program, work, broker.name_server, topic, *arguments])
+
+
+def _figures(command: list[str]) -> dict[str, float]:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=WORK_S_MAX, check=True
+    )
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _median(figures: list[dict[str, float]], name: str) -> float:
+    return statistics.median(one[name] for one in figures)
+
+
+def beside_grpc(folder: Path, runs: int, seconds: float) -> str:
+    """The producer's work by our client and by PyPI's, both at one Apache broker."""
+    python = str(grpc_python(folder / "environment"))
+    program = str(Path(__file__).with_name("grpc_work.py"))
+    length = ["--seconds", str(seconds)]
+    measured: dict[str, list[dict[str, float]]] = {}
+    with (
+        apache_rocketmq(folder / "apache") as broker,
+        start_proxy(folder / "proxy", broker) as proxy,
+    ):
+        our_work(broker, "produce", "Produced", "--seconds", "3")  # makes the topic, warms the JVM
+        for _ in range(runs):
+            ours = our_work(broker, "produce", "Produced", *length)
+            measured.setdefault("downrange, awaiting", []).append(ours)
+            for way in ("awaiting", "threads"):
+                theirs = _figures([python, program, way, proxy.address, "Produced", *length])
+                measured.setdefault(f"{GRPC_CLIENT} {theirs['version']}, {way}", []).append(theirs)
+    rates = {name: _median(figures, "rate") for name, figures in measured.items()}
+    lines = [
+        f"| {name} | {rates[name]:,.0f} | {_median(figures, 'cpu_us'):,.1f} |"
+        for name, figures in measured.items()
+    ]
+    best = max(rate for name, rate in rates.items() if name.startswith(GRPC_CLIENT))
+    ratio = rates["downrange, awaiting"] / best
+    return (
+        "| producer, 64 in flight, 128 B, at an Apache broker | msg/s | CPU us/msg |\n"
+        "|---|---|---|\n" + "\n".join(lines) + f"\n\nOurs is {ratio:.1f} times as fast as the "
+        f"better of theirs; to reach 5: {'yes' if ratio >= GRPC_GOAL else 'NO'}.\n"
+    )
+
+
 def main() -> None:
     """Measure, print, write down."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -195,10 +240,13 @@ def main() -> None:
             "consume", "Backlog", "--group", "profiled", "--warm", "0.5", "--seconds", "3"
         )
         producer = comparison.profile("produce", "Produced")
+    with tempfile.TemporaryDirectory() as name:
+        grpc = beside_grpc(Path(name), options.runs, options.seconds)
     text = (
         f"# Client against client\n\nWritten by `make bench`: {options.runs} runs, medians; both "
         f"clients use one downrange broker, in turns, on the same processors; ours under uvloop."
-        f"\n\n{begin}\n\n{comparison.table()}\n## Where the consumer's time goes\n\n{consumer}\n\n"
+        f"\n\n{begin}\n\n{comparison.table()}\n## Beside the gRPC client\n\n{grpc}\n"
+        f"## Where the consumer's time goes\n\n{consumer}\n\n"
         f"## Where the producer's time goes\n\n{producer}\n"
     )
     options.result.parent.mkdir(parents=True, exist_ok=True)

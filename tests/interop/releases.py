@@ -84,6 +84,7 @@ APACHE_5_5 = Release(
 )
 PUBLISH_LATENCY = Release(version="5.5.0", pom="pom.xml", programs=("Lines", "PublishLatency"))
 APACHE_TOOLS = Release(version="5.5.0-tools", pom="pom-tools.xml", programs=())
+APACHE_PROXY = Release(version="5.5.0-proxy", pom="pom-proxy.xml", programs=())
 APACHE_4_9_CLIENT = Release(
     version="4.9.8", pom="pom-client-4.9.xml", programs=("Lines", "NeutralIds", "ClientSession")
 )
