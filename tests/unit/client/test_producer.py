@@ -190,6 +190,8 @@ def test_large_bodies_travel_compressed_and_arrive_whole(tmp_path: Path) -> None
         (Message("bad topic", b"x"), "other characters"),
         (Message("", b"x"), "blank"),
         (Message("SCHEDULE_TOPIC_XXXX", b"x"), "belongs to the brokers"),
+        (Message("orders", b"x", properties={"a": "\ud800"}), "half a character"),
+        (Message("orders", b"x", properties={"a": "é" * 20_000}), "bytes, 32767 are possible"),
         (Message("orders", b""), "empty"),
         (Message("orders", b"x" * (4 * 1024 * 1024 + 1)), "over 4194304"),
         (Message("orders", "text"), "str, not bytes"),  # type: ignore[arg-type]
