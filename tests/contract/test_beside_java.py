@@ -51,6 +51,12 @@ def client(cluster: ClientCluster) -> ClientSettings:
 def run_java(cluster: ClientCluster, scenario: str) -> str:
     """Let Java clients play a scenario; the prefix of its topic and groups."""
     prefix = f"java-{scenario}"
+    assert facts_of_java(cluster, scenario, prefix) == EXPECTED[scenario]
+    return prefix
+
+
+def facts_of_java(cluster: ClientCluster, scenario: str, prefix: str) -> dict[str, str]:
+    """What Java clients saw in a scenario."""
     lines = apache.run_program(
         "ClientScenarios",
         {"scenario": scenario, "nameServer": cluster.name_server, "prefix": prefix},
@@ -59,8 +65,8 @@ def run_java(cluster: ClientCluster, scenario: str) -> str:
         release=SCENARIOS_5_5,
         java_options=JAVA_OPTIONS,
     )
-    assert json.loads(lines[-1])["facts"] == EXPECTED[scenario]
-    return prefix
+    facts: dict[str, str] = json.loads(lines[-1])["facts"]
+    return facts
 
 
 def read_by_java(cluster: ClientCluster, *topics: str) -> list[dict[str, object]]:
@@ -187,6 +193,21 @@ def test_java_reads_what_python_sent_in_order_committed_and_gave_up(
     properties = letter["properties"]
     assert isinstance(properties, dict)
     assert (properties["RETRY_TOPIC"], properties["KEYS"]) == (failing, "k")
+
+
+def test_java_consumes_in_order_what_python_sent_in_order(cluster: ClientCluster) -> None:
+    prefix = "python-in-order"
+
+    async def main() -> None:
+        async with Producer("python-in-order", client=client(cluster)) as producer:
+            for number in range(COUNT):
+                key = number % KEYS
+                body = f"{key}/{10 + number}".encode()
+                message = Message(f"{prefix}-topic", body, tag="tag", keys=str(key))
+                await producer.send(message, selector=_by_key)
+
+    asyncio.run(main())
+    assert facts_of_java(cluster, "read-in-order", prefix) == EXPECTED["orderly"]
 
 
 def _by_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:

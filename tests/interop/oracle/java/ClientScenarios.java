@@ -25,6 +25,7 @@ public final class ClientScenarios {
         all.put("trace", TalkScenarios::trace);
         all.put("concurrently", ConsumeScenarios::concurrently);
         all.put("orderly", ConsumeScenarios::orderly);
+        all.put("read-in-order", ConsumeScenarios::readInOrder);
         all.put("orderly-retry", ConsumeScenarios::orderlyRetry);
         all.put("broadcasting", ConsumeScenarios::broadcasting);
         all.put("tags", ConsumeScenarios::tags);

@@ -66,13 +66,28 @@ final class ConsumeScenarios {
         consumer.subscribe(world.topic(), "tag");
         seen.listenInOrder(consumer);
         seen.awaitDistinct(MESSAGES);
+        sayByKey(world, seen);
+        consumer.shutdown();
+        producer.shutdown();
+    }
+
+    /** Consumes in order what somebody else has sent, key/number, and says what came for each key. */
+    static void readInOrder(ScenarioWorld world) throws Exception {
+        Seen seen = new Seen();
+        DefaultMQPushConsumer consumer = world.fromFirst(world.consumer("reader"));
+        consumer.subscribe(world.topic(), "tag");
+        seen.listenInOrder(consumer);
+        seen.awaitDistinct(MESSAGES);
+        sayByKey(world, seen);
+        consumer.shutdown();
+    }
+
+    private static void sayByKey(ScenarioWorld world, Seen seen) {
         Map<String, List<String>> byKey = new TreeMap<>();
         for (String text : seen.texts()) {
             byKey.computeIfAbsent(text.split("/")[0], key -> new ArrayList<>()).add(text.split("/")[1]);
         }
         byKey.forEach((key, numbers) -> world.saw("key " + key, numbers));
-        consumer.shutdown();
-        producer.shutdown();
     }
 
     /** A queue waits for its first message; what comes after it keeps its place. */
