@@ -189,7 +189,7 @@ def _median(figures: list[dict[str, float]], name: str) -> float:
 
 def beside_grpc(folder: Path, runs: int, seconds: float) -> str:
     """The producer's work by our client and by PyPI's, both at one Apache broker."""
-    python = str(grpc_python(folder / "environment"))
+    python = str(grpc_python())
     program = str(Path(__file__).with_name("grpc_work.py"))
     length = ["--seconds", str(seconds)]
     measured: dict[str, list[dict[str, float]]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from contenders import Contender
 from interop import apache
 from interop.apache import Server
-from interop.releases import APACHE_PROXY
+from interop.releases import APACHE_PROXY, CACHE_FOLDER
 
 GRPC_CLIENT = "rocketmq-python-client"
 READY = "startup successfully"
@@ -51,12 +51,15 @@ def start_proxy(folder: Path, broker: Contender) -> Server:
     return server
 
 
-def grpc_python(folder: Path) -> Path:
-    """An interpreter with the gRPC client, in an environment of its own."""
-    python = folder / "bin" / "python"
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(python), "-m", "pip", "install", "-q", GRPC_CLIENT],
-    ):
-        subprocess.run(command, timeout=INSTALL_S_MAX, check=True)
+def grpc_python() -> Path:
+    """An interpreter with the gRPC client, in an environment of its own; made by the first call."""
+    folder = CACHE_FOLDER / "grpc-client"
+    python, stamp = folder / "bin" / "python", folder / ".complete"
+    if not stamp.exists():
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(python), "-m", "pip", "install", "-q", GRPC_CLIENT],
+        ):
+            subprocess.run(command, timeout=INSTALL_S_MAX, check=True)
+        stamp.touch()
     return python
