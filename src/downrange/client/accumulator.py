@@ -77,6 +77,7 @@ class Accumulator:
         """Whether a message may wait for others; the rest is sent alone and at once."""
         return (
             self._held_bytes < self._held_bytes_max
+            and type(message.body) is bytes  # what is not is refused where it is made ready
             and len(message.body) <= self._bytes_max
             and _ALONE.isdisjoint(message.properties)
             and not is_retry_topic(message.topic)

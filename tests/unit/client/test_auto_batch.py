@@ -113,7 +113,8 @@ def test_a_message_that_cannot_be_one_spoils_nothing(tmp_path: Path) -> None:
             producer_of(cluster, settings=batching()) as producer,
         ):
             good = asyncio.gather(*(producer.send(Message("orders", b"x")) for _ in range(2)))
-            for bad in (Message("orders", b""), Message("no good!", b"x")):
+            no_bytes = Message("orders", None)  # type: ignore[arg-type]
+            for bad in (Message("orders", b""), Message("no good!", b"x"), no_bytes):
                 with pytest.raises(InvalidMessageError):
                     await producer.send(bad)
             assert len(await good) == 2
