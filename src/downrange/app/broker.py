@@ -4,19 +4,33 @@ import argparse
 import logging
 import os
 import random
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from downrange.app.process import log_to_stderr, run_service
+from downrange.app.environment import PREFIX
+from downrange.app.monitored import MonitoredService
+from downrange.app.process import Service, run_service
+from downrange.app.service_options import (
+    Given,
+    add_service_arguments,
+    http_options,
+    layered,
+    start_log,
+)
+from downrange.broker.request_times import RequestTimes
 from downrange.broker.server import DEFAULT_CONFIG_NAME, Broker, Surroundings
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
+from downrange.monitoring.observed_broker import ObservedBroker
+from downrange.monitoring.settings import MonitoringSettings
 from downrange.remoting.network import TcpNetwork
 from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.blocking import BlockingThread
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.runtime.open_files import raise_limit
-from downrange.runtime.property_text import Property
-from downrange.runtime.settings import SettingsError, SettingsSource
+from downrange.runtime.service import OnFailure
+from downrange.runtime.settings import SettingsError, SettingsSource, keys_of
 
 _log = logging.getLogger(__name__)
 
@@ -29,17 +43,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namesrv", help="name servers, separated by semicolons")
     parser.add_argument("--port", help="port to listen on (10911)")
     parser.add_argument("--store", help="directory of the store")
+    add_service_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    log_to_stderr()
+    start_log(arguments)
     try:
-        settings, store_files = read_settings(
+        settings = read_settings(
             arguments.config,
             name_servers=arguments.namesrv,
             port=arguments.port,
             store=arguments.store,
+            more=http_options(arguments),
+            environ=os.environ,
         )
     except SettingsError as error:
         _log.critical("cannot start: %s", error)
@@ -54,15 +71,33 @@ def run(arguments: argparse.Namespace) -> int:
         # Logs and queues are files too, and those of a full broker are more than a few.
         connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
     )
-    return run_service(
-        lambda on_failure: Broker(
-            settings,
-            store_files,
+    door = settings.monitoring.door
+
+    def build(on_failure: OnFailure) -> Service:
+        broker = Broker(
+            settings.broker,
+            settings.store_files,
             around,
             on_failure=on_failure,
             config_file=arguments.config,
+            request_times=None if door is None else RequestTimes(),
         )
-    )
+        if door is None:
+            return broker
+        name = settings.broker.effective_name
+        observed = ObservedBroker(name, broker.view, around.disk, around.clock)
+        return MonitoredService(broker, (observed,), around.network, door)
+
+    return run_service(build)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """All that a broker process is told."""
+
+    broker: BrokerSettings
+    store_files: StoreFileSettings
+    monitoring: MonitoringSettings
 
 
 def read_settings(
@@ -71,23 +106,36 @@ def read_settings(
     name_servers: str | None = None,
     port: str | None = None,
     store: str | None = None,
-) -> tuple[BrokerSettings, StoreFileSettings]:
-    """Settings of a file and of the command line; what nobody knows is logged."""
+    more: tuple[tuple[str, str, str | None], ...] = (),
+    environ: Mapping[str, str] | None = None,
+) -> ProcessSettings:
+    """Settings of a file, under the environment's, under the command line's.
+
+    What nobody knows is logged.
+    """
+    environ = environ or {}
     if file is None:
         # What an operator changed at run time was saved in the store, if no file was given then.
-        root = Path(store) if store else StoreFileSettings().root_path
+        place = store or environ.get(f"{PREFIX}STOREPATHROOTDIR")
+        root = Path(place) if place else StoreFileSettings().root_path
         saved = root / "config" / DEFAULT_CONFIG_NAME
         file = saved if saved.exists() else None
     source = SettingsSource() if file is None else SettingsSource.from_file(file)
-    given = {
-        "namesrvAddr": ("--namesrv", name_servers),
-        "listenPort": ("--port", port),
-        "storePathRootDir": ("--store", store),
-    }
-    source.add(
-        Property(key, value, option) for key, (option, value) in given.items() if value is not None
+    given = Given(
+        (
+            ("namesrvAddr", "--namesrv", name_servers),
+            ("listenPort", "--port", port),
+            ("storePathRootDir", "--store", store),
+            *more,
+        )
     )
-    settings = source.read(BrokerSettings), source.read(StoreFileSettings)
+    keys = keys_of(BrokerSettings, StoreFileSettings, MonitoringSettings)
+    layered(source, keys, given, environ)
+    settings = ProcessSettings(
+        source.read(BrokerSettings),
+        source.read(StoreFileSettings),
+        source.read(MonitoringSettings),
+    )
     for entry in source.unused:
         _log.warning("%s: no such setting: %s", entry.place, entry.key)
     return settings

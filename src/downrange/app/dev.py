@@ -5,15 +5,22 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
 from downrange.app.dev_text import DevAddresses, json_line, welcome
-from downrange.app.process import StartError, log_to_stderr, run_service
+from downrange.app.process import StartError, run_service
+from downrange.app.service_options import add_log_arguments, start_log
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.embedded.addresses import EVERYWHERE, LOOPBACK, is_in_container
 from downrange.embedded.cluster import ClusterError, EmbeddedCluster, PortTakenError
 from downrange.embedded.plan import BROKERS_MAX, FIRST_BROKER_PORT, ClusterPlan, Parts
+from downrange.embedded.ports import FREE_PORTS
+from downrange.monitoring.http_server import HttpServer
+from downrange.monitoring.observed_broker import ObservedBroker
+from downrange.monitoring.observed_nameserver import ObservedNameServer
+from downrange.monitoring.pages import Observed, Pages
 from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.open_files import raise_limit
 from downrange.runtime.property_text import Property
@@ -24,6 +31,7 @@ _log = logging.getLogger(__name__)
 
 NAME_SERVER_PORT: Final = 9876
 PORT_MAX: Final = 65_535
+NO_HTTP: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +46,8 @@ class DevOptions:
     advertise: str = ""
     data: Path | None = None
     settings: tuple[str, ...] = ()
+    http_port: int = 0
     as_json: bool = False
-    verbose: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,8 +87,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a broker setting under RocketMQ's name; may be repeated",
     )
+    parser.add_argument(
+        "--http-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="port of /healthz, /readyz and /metrics (a free one); -1 for none",
+    )
     parser.add_argument("--json", dest="as_json", action="store_true", help="one line for scripts")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show what the servers log")
+    add_log_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -94,29 +109,36 @@ def run(arguments: argparse.Namespace) -> int:
         advertise=arguments.advertise,
         data=arguments.data,
         settings=tuple(arguments.settings),
+        http_port=arguments.http_port,
         as_json=arguments.as_json,
-        verbose=arguments.verbose,
     )
+    start_log(arguments, default="warning")
     return serve(options, sys.stdout)
 
 
 def serve(options: DevOptions, out: TextIO) -> int:
     """Run the cluster until a signal comes; says on `out` where it is."""
-    log_to_stderr(logging.INFO if options.verbose else logging.WARNING)
     try:
         plan = plan_of(options)
     except (SettingsError, ValueError) as error:
         _log.critical("cannot start: %s", error)
         return 1
-    parts = Parts(connections_max=min(raise_limit() // 2, CONNECTIONS_MAX))
+    parts = Parts(
+        connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
+        measures_requests=options.http_port >= 0,
+    )
     return run_service(lambda on_failure: _DevService(plan, parts, options, out, on_failure))
 
 
 def plan_of(options: DevOptions) -> ClusterPlan:
     """The cluster that the options describe; `SettingsError` or `ValueError` if none."""
-    for name, port in (("--port", options.port), ("--broker-port", options.broker_port)):
-        if not 0 <= port <= PORT_MAX:
-            raise ValueError(f"{name} is {port}, but must be from 0 to {PORT_MAX}")
+    for name, port, least in (
+        ("--port", options.port, 0),
+        ("--broker-port", options.broker_port, 0),
+        ("--http-port", options.http_port, NO_HTTP),
+    ):
+        if not least <= port <= PORT_MAX:
+            raise ValueError(f"{name} is {port}, but must be from {least} to {PORT_MAX}")
     if not 1 <= options.brokers <= BROKERS_MAX:
         raise ValueError(f"-n is {options.brokers}, but must be from 1 to {BROKERS_MAX}")
     broker, store_files = _broker_settings(options.settings)
@@ -160,7 +182,13 @@ class _DevService:
     ) -> None:
         self._options = options
         self._out = out
-        self._cluster = EmbeddedCluster(plan, parts, on_failure=on_failure)
+        self._cluster = cluster = EmbeddedCluster(plan, parts, on_failure=on_failure)
+        observed: list[Observed] = [ObservedNameServer(cluster.name_server_view)]
+        observed += [
+            ObservedBroker(name, partial(cluster.broker_view, name), parts.disk, parts.clock)
+            for name in plan.broker_names
+        ]
+        self._http = HttpServer(parts.network, Pages(tuple(observed)).by_path())
 
     async def start(self) -> str:
         """Start the servers and say where they are."""
@@ -171,6 +199,7 @@ class _DevService:
             raise StartError(_taken(error)) from error
         except ClusterError as error:
             raise StartError(str(error)) from error
+        http = await self._open_http()
         assert cluster.data is not None
         addresses = DevAddresses(
             name_servers=cluster.name_servers,
@@ -178,6 +207,7 @@ class _DevService:
             data=str(cluster.data),
             is_temporary=cluster.is_temporary,
             process_id=os.getpid(),
+            http=http,
         )
         text = json_line(addresses) if self._options.as_json else welcome(addresses)
         print(text, file=self._out, flush=True)
@@ -185,7 +215,22 @@ class _DevService:
 
     async def stop(self) -> None:
         """Stop the servers; a temporary directory goes with them."""
+        self._http.close()
         await self._cluster.stop()
+
+    async def _open_http(self) -> str | None:
+        host, port = self._cluster.plan.host, self._options.http_port
+        if port == NO_HTTP:
+            return None
+        try:
+            await self._http.listen(host, port or FREE_PORTS.take(host))
+        except OSError as error:
+            await self._cluster.stop()
+            raise StartError(
+                f"the HTTP port {host}:{port} cannot be had ({error.strerror or error}); choose "
+                f"another with --http-port, or 0 for a free one"
+            ) from error
+        return f"http://{self._cluster.advertised}:{self._http.port}"
 
 
 def _taken(error: PortTakenError) -> str:

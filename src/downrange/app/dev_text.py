@@ -59,7 +59,7 @@ def welcome(addresses: DevAddresses) -> str:
     return _WELCOME.format(
         name_servers=addresses.name_servers,
         brokers="\n".join(f"  {name:<13} {at}" for name, at in addresses.brokers.items()),
-        http="" if addresses.http is None else f"  health        {addresses.http}\n",
+        http="" if addresses.http is None else f"  metrics       {addresses.http}/metrics\n",
         data=addresses.data,
         fate=" (deleted at the end)" if addresses.is_temporary else "",
         host=addresses.name_servers.rpartition(":")[0],

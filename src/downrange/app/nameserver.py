@@ -2,9 +2,21 @@
 
 import argparse
 import logging
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from downrange.app.process import log_to_stderr, run_service
+from downrange.app.monitored import MonitoredService
+from downrange.app.process import Service, run_service
+from downrange.app.service_options import (
+    Given,
+    add_service_arguments,
+    http_options,
+    layered,
+    start_log,
+)
+from downrange.monitoring.observed_nameserver import ObservedNameServer
+from downrange.monitoring.settings import MonitoringSettings
 from downrange.nameserver.server import NameServer
 from downrange.nameserver.settings import WITHOUT_EFFECT, NameServerSettings
 from downrange.remoting.network import TcpNetwork
@@ -12,8 +24,8 @@ from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.runtime.open_files import raise_limit
-from downrange.runtime.property_text import Property
-from downrange.runtime.settings import SettingsError, SettingsSource
+from downrange.runtime.service import OnFailure
+from downrange.runtime.settings import SettingsError, SettingsSource, keys_of
 
 _log = logging.getLogger(__name__)
 
@@ -25,42 +37,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-c", "--config", type=Path, metavar="FILE", help="property file, as for mqnamesrv -c"
     )
+    add_service_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    log_to_stderr()
+    start_log(arguments)
     try:
-        settings = read_settings(arguments.config, port=arguments.port, host=arguments.host)
+        settings, monitoring = read_settings(
+            arguments.config,
+            port=arguments.port,
+            host=arguments.host,
+            more=http_options(arguments),
+            environ=os.environ,
+        )
     except SettingsError as error:
         _log.critical("cannot start: %s", error)
         return 1
-
     connections_max = min(raise_limit() * 3 // 4, CONNECTIONS_MAX)
-    return run_service(
-        lambda on_failure: NameServer(
+    network, door = TcpNetwork(), monitoring.door
+
+    def build(on_failure: OnFailure) -> Service:
+        server = NameServer(
             settings,
-            TcpNetwork(),
+            network,
             SystemClock(),
             Disk(),
             on_failure=on_failure,
             connections_max=connections_max,
         )
-    )
+        if door is None:
+            return server
+        return MonitoredService(server, (ObservedNameServer(server.view),), network, door)
+
+    return run_service(build)
 
 
 def read_settings(
-    file: Path | None, *, port: str | None = None, host: str | None = None
-) -> NameServerSettings:
-    """Settings of a file and of the command line; what nobody knows is logged."""
+    file: Path | None,
+    *,
+    port: str | None = None,
+    host: str | None = None,
+    more: tuple[tuple[str, str, str | None], ...] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[NameServerSettings, MonitoringSettings]:
+    """Settings of a file, under the environment's, under the command line's.
+
+    What nobody knows is logged.
+    """
     source = SettingsSource() if file is None else SettingsSource.from_file(file)
-    given = {"listenPort": ("--port", port), "bindAddress": ("--host", host)}
-    # A change at run time goes into the file that the process was started with, as in RocketMQ.
-    given["configStorePath"] = ("--config", None if file is None else str(file.absolute()))
-    source.add(
-        Property(key, value, option) for key, (option, value) in given.items() if value is not None
+    given = Given(
+        (
+            ("listenPort", "--port", port),
+            ("bindAddress", "--host", host),
+            # A change at run time goes into the file that the process was started with, as in
+            # RocketMQ.
+            ("configStorePath", "--config", None if file is None else str(file.absolute())),
+            *more,
+        )
     )
-    settings = source.read(NameServerSettings)
+    layered(source, keys_of(NameServerSettings, MonitoringSettings), given, environ or {})
+    settings = source.read(NameServerSettings), source.read(MonitoringSettings)
     for entry in source.unused:
         if entry.key in WITHOUT_EFFECT:
             _log.info("%s: %s has no effect in this name server", entry.place, entry.key)

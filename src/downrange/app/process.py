@@ -7,9 +7,13 @@ import importlib
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
+import msgspec
+
+from downrange.app.systemd import READY, STOPPING, notify
 from downrange.runtime.durable_file import DurableFileError
 from downrange.runtime.service import OnFailure
 from downrange.store.errors import StoreError
@@ -49,10 +53,31 @@ class OneLineFormatter(logging.Formatter):
         return super().format(record).replace("\r", "").replace("\n", " | ")
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, for programs that read logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole event as an object."""
+        seconds, rest_ms = divmod(round(record.created * 1000), 1000)
+        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+        event = {
+            "time": f"{second}.{rest_ms:03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            event["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(event).decode()
+
+
+LOG_FORMATS: Final = ("text", "json")
+
+
+def log_to_stderr(level: int = logging.INFO, form: str = LOG_FORMATS[0]) -> None:
     """Send the log of this process to its standard error, and nowhere else."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLineFormatter())
+    handler.setFormatter(JsonFormatter() if form == "json" else OneLineFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -102,7 +127,10 @@ async def _serve(build: Callable[[OnFailure], Service]) -> int:
         await service.stop()
         raise StartError(_in_words(error)) from error
     _calm_collector()
+    if not end.done():
+        notify(READY)
     code = await end
+    notify(STOPPING)
     await service.stop()
     _log.info("stopped")
     return code

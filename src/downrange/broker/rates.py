@@ -8,7 +8,7 @@ first ten minutes are over.
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -40,6 +40,8 @@ class PutTimes:
 
     def __init__(self) -> None:
         self.max_ms = 0
+        self.sum_ms = 0
+        self._ever = [0] * (len(_FINE_BOUNDS_MS) + 1)  # of the minutes that are over
         self._slots = [0] * len(_SLOT_NAMES)
         self._fine = [0] * (len(_FINE_BOUNDS_MS) + 1)
         self._last_slots = list(self._slots)
@@ -54,9 +56,11 @@ class PutTimes:
         self._slots[1 + bisect_right(_SLOT_BOUNDS_MS, elapsed_ms)] += 1
         self._fine[bisect_left(_FINE_BOUNDS_MS, elapsed_ms)] += 1
         self.max_ms = max(self.max_ms, elapsed_ms)
+        self.sum_ms += elapsed_ms
 
     def end_minute(self) -> None:
         """Show what was counted so far, and count anew."""
+        self._ever = [sum(pair) for pair in zip(self._ever, self._fine, strict=True)]
         self._last_slots, self._slots = self._slots, [0] * len(self._slots)
         self._last_fine, self._fine = self._fine, [0] * len(self._fine)
 
@@ -65,6 +69,18 @@ class PutTimes:
         """How many puts fell into which slot, in RocketMQ's words."""
         pairs = zip(_SLOT_NAMES, self._last_slots, strict=True)
         return "".join(f"{name}:{count} " for name, count in pairs)
+
+    def counts_since_start(self, bounds_ms: Sequence[int]) -> list[int]:
+        """How many puts took at most each of these times, and more than the one before.
+
+        The last number is of those beyond all bounds. Bounds must be among those counted by.
+        """
+        counts = [0] * (len(bounds_ms) + 1)
+        for index, (past, now) in enumerate(zip(self._ever, self._fine, strict=True)):
+            is_beyond = index == len(_FINE_BOUNDS_MS)
+            slot = len(bounds_ms) if is_beyond else bisect_left(bounds_ms, _FINE_BOUNDS_MS[index])
+            counts[slot] += past + now
+        return counts
 
     def percentile_ms(self, share: float) -> float:
         """The time that this share of the puts did not exceed."""

@@ -16,6 +16,7 @@ from downrange.broker.hooks import BrokerHooks
 from downrange.broker.overload import TICK_S, Protection
 from downrange.broker.rates import SAMPLE_S, Rates
 from downrange.broker.registration import Registrar, registration_of
+from downrange.broker.request_times import RequestTimes
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.setting_changes import SettingChanges
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
@@ -73,7 +74,9 @@ class Broker:
         on_failure: OnFailure,
         config_file: Path | None = None,
         hooks: BrokerHooks | None = None,
+        request_times: RequestTimes | None = None,
     ) -> None:
+        self._request_times = request_times
         self._config_file = config_file
         self._hooks = hooks or BrokerHooks()
         self._changes = SettingChanges()
@@ -151,6 +154,8 @@ class Broker:
         admin = self._admin_routes(store, tables, registrar, address, waiting)
         self._routes.update(protection.admin.bound(admin))
         self._routes.update(parts.routes)
+        if self._request_times is not None:
+            self._routes.update(self._request_times.timed(self._routes))
         self._server.shortcut = parts.shortcut
         self._follow_changes(store, tables, protection, registrar)
         tables.topics.on_change.append(self._on_topics_changed)
@@ -299,6 +304,7 @@ class Broker:
             rates=self._rates,
             waiting=waiting(),
             connection_count=len(self._server.connections),
+            request_times=self._request_times,
             is_known=registrar.is_known,
         )
 

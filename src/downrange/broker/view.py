@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from downrange.broker.handlers.admin.runtime_info import WaitingLines
 from downrange.broker.rates import Rates
+from downrange.broker.request_times import RequestTimes
 from downrange.broker.settings import BrokerSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.tables import BrokerTables
@@ -22,4 +23,5 @@ class BrokerView:
     rates: Rates
     waiting: WaitingLines
     connection_count: int
+    request_times: RequestTimes | None  # None: not measured
     is_known: bool  # to a name server at least; True if there is none to tell

@@ -2,17 +2,19 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
 
+from downrange.broker.request_times import RequestTimes
 from downrange.broker.server import Broker, Surroundings
+from downrange.broker.view import BrokerView
 from downrange.embedded.addresses import advertised_address
 from downrange.embedded.plan import BROKER_PORT_DISTANCE, ClusterPlan, Parts
 from downrange.embedded.ports import FREE_PORTS
 from downrange.nameserver.server import NameServer
 from downrange.nameserver.settings import NameServerSettings
+from downrange.nameserver.view import NameServerView
 from downrange.protocol.hosts import format_address
 from downrange.runtime.service import OnFailure
 
@@ -61,7 +63,6 @@ class EmbeddedCluster:
         }
         self.name_server: NameServer | None = None
         self.brokers: dict[str, Broker] = {}
-        self.on_broker_started: list[Callable[[str, Broker], None]] = []
 
     # --- life ------------------------------------------------------------------------------
 
@@ -161,8 +162,6 @@ class EmbeddedCluster:
             await broker.stop()
             raise
         self.brokers[name] = broker
-        for listener in self.on_broker_started:
-            listener(name, broker)
 
     async def stop_broker(self, name: str) -> None:
         """Stop a broker in good order: it leaves the name server, everything becomes durable."""
@@ -178,6 +177,15 @@ class EmbeddedCluster:
         if name not in self.brokers:
             raise ClusterError(f"{name} does not run; start it again with start_broker({name!r})")
         return self.brokers[name]
+
+    def broker_view(self, name: str) -> BrokerView | None:
+        """What there is to see of a broker; None if it does not run."""
+        broker = self.brokers.get(name)
+        return None if broker is None else broker.view()
+
+    def name_server_view(self) -> NameServerView | None:
+        """What there is to see of the name server; None if it does not run."""
+        return None if self.name_server is None else self.name_server.view()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -222,6 +230,7 @@ class EmbeddedCluster:
             ),
             on_failure=self._on_failure,
             hooks=parts.hooks,
+            request_times=RequestTimes() if parts.measures_requests else None,
         )
 
 

@@ -56,3 +56,4 @@ class Parts:
     hooks: BrokerHooks = field(default_factory=BrokerHooks)
     process_id: int = field(default_factory=os.getpid)
     connections_max: int = CONNECTIONS_MAX
+    measures_requests: bool = False  # how long each takes, for who shows it

@@ -8,6 +8,7 @@ from downrange.nameserver.handlers import NameServerHandlers
 from downrange.nameserver.kv_table import KvTable
 from downrange.nameserver.route_table import RouteTable
 from downrange.nameserver.settings import NameServerSettings
+from downrange.nameserver.view import NameServerView
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.nameserver import NotifyMinBrokerIdChangeRequest
@@ -52,6 +53,7 @@ class NameServer:
         self._scan_interval_s = settings.scan_interval_ms / 1000
         self._clock = clock
         self._is_stopping = False
+        self._is_serving = False
         self._settings = CurrentSettings(settings, disk)
         self._kv = KvTable(disk, settings.kv_config_path.expanduser())
         self._table = RouteTable()
@@ -67,18 +69,34 @@ class NameServer:
             connections_max=connections_max,
         )
 
+    def view(self) -> NameServerView | None:
+        """What there is to see; None while the door is closed."""
+        if not self._is_serving:
+            return None
+        info = self._table.cluster_info()
+        return NameServerView(
+            brokers_by_cluster={
+                cluster: sum(len(self._table.members(name)) for name in names)
+                for cluster, names in info.cluster_addr_table.items()
+            },
+            topic_count=len(self._table.topics.names()),
+            connection_count=len(self._server.connections),
+        )
+
     async def start(self) -> str:
         """Load the key-value table and open the door; returns the address."""
         self._kv.load()
         host, port = await self._server.listen(self._host, self._port)
         self._supervisor.every("expire brokers", self._scan_interval_s, self._expire)
         address = format_address(host, port)
+        self._is_serving = True
         _log.info("name server ready address=%s", address)
         return address
 
     async def stop(self) -> None:
         """Close the door and everything behind it."""
         self._is_stopping = True
+        self._is_serving = False
         settings = self._settings.now
         if settings.stops_gracefully:
             await self._server.go_away(settings.stop_wait_s)

@@ -128,6 +128,11 @@ def facts_of(settings_class: type[_Dataclass]) -> list[SettingFacts]:
     ]
 
 
+def keys_of(*settings_classes: type[_Dataclass]) -> list[str]:
+    """The keys of all settings of these classes."""
+    return [key for settings_class in settings_classes for key in _fields(settings_class)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: str

@@ -94,6 +94,16 @@ class MessageStore:
         """Whether it serves, from `open` to `close`."""
         return self._is_open
 
+    @property
+    def refusal(self) -> AppendRefusedError | None:
+        """Why no message is taken at the moment."""
+        return self._appender.refusal
+
+    @property
+    def flush_failure(self) -> OSError | None:
+        """Why the log is not made durable any more."""
+        return self._flush.failure
+
     def give_up(self) -> None:
         """Have a running `open` end soon with `StoreGivenUpError`; for any thread."""
         self._is_wanted = False

@@ -10,6 +10,7 @@ from downrange.client.consumer_settings import PushConsumerSettings
 from downrange.client.errors import BrokerRefusal, RocketMQError
 from downrange.client.listeners import Batch
 from downrange.client.settings import ClientSettings, ProducerSettings
+from downrange.client.start_offset import ConsumeFromWhere
 from downrange.embedded.cluster import ClusterError
 from downrange.protocol.response_codes import ResponseCode
 from downrange.testing.rocketmq import NAME_SERVER, RocketMQ
@@ -58,7 +59,9 @@ def test_retries_and_the_dead_letter_take_no_time(cluster: RocketMQ) -> None:
     consumer = sync.PushConsumer(
         "billing",
         client=ClientSettings(name_servers=cluster.name_servers),
-        settings=PushConsumerSettings(max_reconsume_times=3),
+        settings=PushConsumerSettings(
+            max_reconsume_times=3, consume_from_where=ConsumeFromWhere.FIRST_OFFSET
+        ),
     )
 
     def fail(batch: Batch, context: object) -> None:

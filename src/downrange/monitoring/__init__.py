@@ -1,0 +1,1 @@
+"""What an operator's tools ask a server: is it alive, is it ready, what does it count."""

@@ -1,0 +1,50 @@
+"""docs/running.md and docs/settings.md say what is true."""
+
+import re
+import runpy
+from pathlib import Path
+
+import msgspec
+
+from downrange import sync
+from downrange.app.dev_text import DevAddresses
+from downrange.embedded import DevCluster, Parts
+from downrange.monitoring.broker_metrics import broker_families
+from downrange.monitoring.exposition import Family
+from downrange.monitoring.observed_nameserver import ObservedNameServer
+from downrange.monitoring.process_metrics import process_families
+from downrange.nameserver.view import NameServerView
+from downrange.runtime.disk import Disk
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_settings_is_the_one_of_the_code() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))["page"]()
+    written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert made == written, "run `.venv/bin/python scripts/settings_page.py`"
+
+
+def test_the_line_of_json_is_what_dev_prints() -> None:
+    (example,) = re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+    decoded = msgspec.json.decode(example, type=DevAddresses)
+    assert msgspec.json.encode(decoded).decode() == example
+
+
+def test_every_metric_is_named_on_the_page_and_none_besides() -> None:
+    with DevCluster(parts=Parts(measures_requests=True)) as cluster:
+        with sync.connect(cluster.name_servers) as mq:
+            mq.send("orders", b"x")
+
+        async def collect() -> list[Family]:
+            view = cluster.broker().view()
+            assert view is not None
+            return broker_families(view, Disk(), 0)
+
+        families = cluster.run(collect())
+    view = NameServerView(brokers_by_cluster={}, topic_count=0, connection_count=0)
+    families += ObservedNameServer(lambda: view).families()
+    names = {family.name for family in [*families, *process_families("1")]}
+    named = set(re.findall(r"`((?:rocketmq|downrange)_[a-z_]+)`", PAGE))
+    assert {name for name in names if not name.startswith("process_")} == named
