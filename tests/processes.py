@@ -4,17 +4,16 @@ Everything they write goes below the directory that the caller names. A process 
 the object that started it, and every wait has a deadline.
 """
 
-import itertools
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from downrange.embedded.ports import FREE_PORTS, is_free
 
 LOOPBACK = "127.0.0.1"
 # A broker syncs files while it starts and stops, which a busy disk can draw out to a minute.
@@ -22,11 +21,6 @@ START_SECONDS_MAX = 240.0
 STOP_SECONDS_MAX = 240.0
 POLL_SECONDS = 0.05
 PORT_ATTEMPTS_MAX = 64
-# Below 32768, where Linux begins with the ports of outgoing connections.
-SERVER_PORTS = range(12_000, 32_000)
-PORT_STEP = 5
-# Keeps two test processes with neighbouring numbers apart.
-PORT_STEPS_OF_A_PROCESS = 997
 NAME_SERVER_READY = "name server ready"
 BROKER_READY = " serves "
 
@@ -138,40 +132,15 @@ def launch(name: str, arguments: list[str], address: str, output: Path) -> Serve
 def free_port() -> int:
     """Return a loopback port that nobody listens on and that no outgoing connection can be given.
 
-    The port lies below the range from which the system takes the ports of outgoing connections:
-    one of those could take it between this probe and the start of the server.
+    One of those could take another port between this probe and the start of the server.
     """
-    return _free_port_with(())
+    return FREE_PORTS.take(LOOPBACK)
 
 
 def free_broker_port() -> int:
     """Return a free port whose lower neighbour by two is free too: the broker's fast port."""
-    return _free_port_with((-2,))
-
-
-def _free_port_with(neighbours: Sequence[int]) -> int:
     for _attempt in range(PORT_ATTEMPTS_MAX):
-        port = next(_PORTS)
-        if all(_is_free(port + step) for step in (0, *neighbours)):
+        port = free_port()
+        if is_free(LOOPBACK, port - 2):
             return port
-    raise ServerError(f"no free port among {PORT_ATTEMPTS_MAX} that were tried")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-        return True
-
-
-def _ports() -> Iterator[int]:
-    """Walk round the server ports from a place of this process's own; none comes twice soon."""
-    start = os.getpid() * PORT_STEPS_OF_A_PROCESS
-    return (
-        SERVER_PORTS[(start + PORT_STEP * turn) % len(SERVER_PORTS)] for turn in itertools.count()
-    )
-
-
-_PORTS = _ports()
+    raise ServerError("no two free ports for a broker")
