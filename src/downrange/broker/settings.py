@@ -189,6 +189,12 @@ class StoreFileSettings:
     memory_percent: int = setting(
         "accessMessageInMemoryMaxRatio", 40, least=1, most=95, about="of RAM: log in memory"
     )
+    bulk_count_max: int = setting(
+        "bulkPullCountMax", 8_192, least=1, most=1_000_000, about="messages of a pull in bulk"
+    )
+    bulk_bytes_max: int = setting(
+        "bulkPullBytesMax", 1 << 20, least=1, most=8 << 20, about="bytes of a pull in bulk"
+    )
     delay_levels: str = setting("messageDelayLevel", DEFAULT_LEVELS, about="the delay levels")
     check_crc: bool = setting("checkCRCOnRecover", True, about="check bodies at start")
     busy_ms: int = setting(
@@ -229,7 +235,11 @@ class StoreFileSettings:
                 full_ratio=self.full_percent / 100,
                 force_enabled=self.force_enabled,
             ),
-            read=ReadSettings(memory_ratio=self.memory_percent / 100),
+            read=ReadSettings(
+                memory_ratio=self.memory_percent / 100,
+                bulk_count_max=self.bulk_count_max,
+                bulk_bytes_max=self.bulk_bytes_max,
+            ),
         )
 
 

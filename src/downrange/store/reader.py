@@ -95,8 +95,13 @@ class QueueReader:
         count_max: int,
         bytes_max: int = BYTES_MAX,
         message_filter: MessageFilter | None = None,
+        *,
+        in_bulk: bool = False,
     ) -> ReadResult:
-        """Messages from `offset` on; the status says why there are none, and where to go on."""
+        """Messages from `offset` on; the status says why there are none, and where to go on.
+
+        A read in bulk has limits of its own, which are higher and do not ask where the log is.
+        """
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return self._nothing(ReadStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
@@ -110,10 +115,15 @@ class QueueReader:
         if offset > high:
             return self._nothing(ReadStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
         bytes_max = min(max(bytes_max, BYTES_MIN), BYTES_MAX)
+        if in_bulk:
+            count_max = min(count_max, self._settings.bulk_count_max)
+            of_bulk = (count_max, min(bytes_max, self._settings.bulk_bytes_max))
+            limits = (of_bulk, of_bulk)
+        else:
+            limits = self._limits(count_max, bytes_max)
         entries = self._entries(queue, offset, count_max, is_filtered=message_filter is not None)
         if not entries:
             return self._beyond_file(queue, offset)
-        limits = self._limits(count_max, bytes_max)
         oldest_in_memory = self._log.max_offset - self._memory_window
         if message_filter is None and _first_physical(entries)[0] >= oldest_in_memory:
             plain = self._read_plain(queue, offset, entries, *limits[True])

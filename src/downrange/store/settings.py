@@ -53,6 +53,8 @@ class ReadSettings:
     in_memory_count_max: int = 32
     on_disk_bytes_max: int = 64 * KIB
     on_disk_count_max: int = 8
+    bulk_count_max: int = 8_192  # for a reader that asks for as much as it can get
+    bulk_bytes_max: int = 1 * MIB
     filter_bytes_max: int = 16_000  # bytes of queue entries looked at for one filtered read
     query_count_max: int = 64
 

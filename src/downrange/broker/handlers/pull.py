@@ -202,6 +202,7 @@ class PullHandler:
                 header.max_msg_nums,
                 header.max_msg_bytes or BYTES_MAX,
                 message_filter,
+                in_bulk=header.in_bulk or False,
             )
         self._offsets.note_pull(group, topic, queue_id, result.next_offset)
         if may_park and header.sys_flag & COMMIT_FLAG and reset_offset is None:

@@ -26,6 +26,9 @@ class PullRequest(Header, frozen=True, kw_only=True):
     proxy_forward_client_id: str | None = msgspec.field(default=None, name="proxyFrowardClientId")
     lite_topic: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
+    # Ours: asks for an answer as large as the broker gives at all. Apache's broker does not know
+    # the field and answers within its usual limits.
+    in_bulk: bool | None = msgspec.field(default=None, name="downrangeBulk")
 
 
 class PullResponse(Header, frozen=True, kw_only=True):

@@ -1,0 +1,102 @@
+"""Tells the brokers how far a query has come, under a consumer group, for tools that show the lag.
+
+The checkpoint of the query is the truth; this is its echo and is never read back. A position is
+told only after Spark has written the batch before it into its commit log. A broker that cannot be
+told is told the next time; the query goes on.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from downrange.client.errors import RocketMQError
+from downrange.model.topics import MessageQueue
+from downrange.protocol.errors import ProtocolError
+from downrange.spark.cluster import Cluster
+from downrange.spark.offsets import Offsets, OffsetsError, from_json
+from downrange.spark.read_options import read_options
+
+_log = logging.getLogger(__name__)
+
+
+class GroupProgress:
+    """Commits positions that are new. Belongs to one thread."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._told: Offsets = {}
+
+    def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Everything below these offsets has been processed for good."""
+        news = {
+            queue: offset for queue, offset in offsets.items() if self._told.get(queue) != offset
+        }
+        by_broker: dict[str, Offsets] = {}
+        for queue, offset in news.items():
+            by_broker.setdefault(queue.broker_name, {})[queue] = offset
+        for broker_name, there in by_broker.items():
+            try:
+                self._cluster.commit(self._group, there)
+            except (RocketMQError, ProtocolError) as error:
+                _log.warning(
+                    "offsets of group %s not committed at %s: %s", self._group, broker_name, error
+                )
+            else:
+                self._told |= there
+
+
+class GroupProgressListener(StreamingQueryListener):
+    """Commits the end of every batch as soon as Spark reports it, the last one of a query too.
+
+    The source itself commits when Spark comes back to it, which after the last batch of a query
+    that is stopped does not happen. The options are those of the query's `readStream`.
+    """
+
+    def __init__(self, options: Mapping[str, str], query_name: str | None = None) -> None:
+        self._options = read_options(options, is_stream=True)
+        self._query_name = query_name
+        self._progress: GroupProgress | None = None
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing to tell yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """A batch is in the commit log."""
+        if self._query_name is not None and event.progress.name != self._query_name:
+            return
+        for source in event.progress.sources:
+            offsets = self._ours(source.endOffset)
+            if offsets:
+                self._teller().tell(offsets)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing has changed."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """The last batch was reported before."""
+
+    def _teller(self) -> GroupProgress:
+        if self._progress is None:
+            cluster = Cluster(self._options.connecting)
+            self._progress = GroupProgress(cluster, self._options.group)
+        return self._progress
+
+    def _ours(self, text: str | None) -> Offsets:
+        """The offsets of a source, if it is one that these options could be of."""
+        try:
+            offsets = from_json(json.loads(text or "null"))
+        except (OffsetsError, json.JSONDecodeError):
+            return {}
+        topics = self._options.topics
+        if topics and any(queue.topic not in topics for queue in offsets):
+            return {}
+        return offsets
