@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from spark.rocketmq_cluster import RocketMQCluster
 
 from downrange.spark import register
-from spark.rocketmq_cluster import RocketMQCluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from processes import Server, free_broker_port, start_broker, start_name_server
+
 from downrange.client.message import Message
 from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.model.names import AUTO_CREATE_TOPIC
@@ -17,7 +19,6 @@ from downrange.spark.cluster import Cluster
 from downrange.spark.connecting import Connecting
 from downrange.spark.link import Link
 from downrange.sync.producers import Producer
-from processes import Server, free_broker_port, start_broker, start_name_server
 
 BROKER = "broker-a"
 SETTINGS = {
@@ -25,6 +26,10 @@ SETTINGS = {
     "enablePropertyFilter": "true",
     "mapedFileSizeCommitLog": str(64 * 1024 * 1024),
     "maxMessageSize": str(4 * 1024 * 1024),
+    # A machine under load makes every loop late.
+    "waitTimeMillsInSendQueue": "60000",
+    "waitTimeMillsInPullQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 WAIT_S_MAX = 60.0
 _NUMBERS = itertools.count(1)

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from spark.rocketmq_cluster import BROKER, RocketMQCluster
 
 from downrange.client.message import Message
 from downrange.model.topics import MessageQueue
 from downrange.spark import register
 from downrange.spark.columns import ALL_COLUMNS, spark_schema
-from spark.rocketmq_cluster import BROKER, RocketMQCluster
 
 
 def bodies(frame: DataFrame) -> list[bytes]:
@@ -164,9 +164,10 @@ def test_patterns_and_single_queues(
     frame = load(spark, options | {"subscribePattern": "pattern-[0-9]"})
     assert bodies(frame) == [b"pattern-1", b"pattern-2"]
     assigned = json.dumps({"orders": {BROKER: [0]}, "pattern-other": {BROKER: [0, 1]}})
-    assert bodies(load(spark, options | {"assign": assigned})) == (
-        numbered("a", 10) + [b"pattern-other"]
-    )
+    assert bodies(load(spark, options | {"assign": assigned})) == [
+        *numbered("a", 10),
+        b"pattern-other",
+    ]
     several = cluster.options("pattern-1,pattern-other")
     assert bodies(load(spark, several)) == [b"pattern-1", b"pattern-other"]
 
@@ -279,15 +280,16 @@ def test_filters_reach_the_source_only_when_spark_is_told_so(
             found = frame.where(frame.storeTimestamp >= times[10]).select("body").collect()
             expected = [bytes(row.body) for row in rows if row.storeTimestamp >= times[10]]
             assert sorted(bytes(row.body) for row in found) == sorted(expected)
-            found = frame.where(frame.storeTimestamp < times[10]).where("queueId = 1")
+            before = frame.where(frame.storeTimestamp < times[10]).where("queueId = 1")
             expected = [bytes(row.body) for row in rows if row.storeTimestamp < times[10]]
-            assert bodies(found) == sorted(expected)
+            assert bodies(before) == sorted(expected)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
         register(spark)
-    assert bodies(load(spark, cluster.options("orders")).where("tags = 'odd'")) == (
-        numbered("b", 20)[1::2]
+    assert (
+        bodies(load(spark, cluster.options("orders")).where("tags = 'odd'"))
+        == (numbered("b", 20)[1::2])
     )
 
 
@@ -297,7 +299,9 @@ def test_no_secret_in_any_plan(
     cluster.create("secret", 1)
     frame = load(
         spark,
-        cluster.options("secret", accessKey="someone", secretKey="TopSecret1", securityToken="T0k3n"),
+        cluster.options(
+            "secret", accessKey="someone", secretKey="TopSecret1", securityToken="T0k3n"
+        ),
     )
     frame.explain(mode="extended")
     frame.explain(mode="formatted")

@@ -112,16 +112,24 @@ def limited(
 ) -> Offsets:
     """Where a batch of at most `count_max` offsets ends, shared out by what each queue has waiting.
 
-    Every queue that has something waiting gets at least one as long as there is one to give.
+    Every queue that has something waiting gets at least one, if there are so many to give.
     """
     waiting = {queue: max(latest[queue] - start.get(queue, latest[queue]), 0) for queue in latest}
     total = sum(waiting.values())
     if total <= count_max:
         return {queue: max(latest[queue], start.get(queue, latest[queue])) for queue in latest}
-    shares = {queue: count * count_max // total for queue, count in waiting.items()}
+    shares = {queue: min(count, 1) for queue, count in waiting.items()}
+    rest = count_max - sum(shares.values())
+    if rest < 0:
+        shares = dict.fromkeys(waiting, 0)
+        rest = count_max
+    open_counts = {queue: waiting[queue] - shares[queue] for queue in waiting}
+    open_total = sum(open_counts.values())
+    for queue, count in open_counts.items():
+        shares[queue] += count * rest // open_total
     left = count_max - sum(shares.values())
-    # What rounding left over goes to those that got least of what they have; then by name.
-    for queue in sorted(waiting, key=lambda queue: (shares[queue], -waiting[queue], queue)):
+    # What rounding left over goes to those that have most waiting; then by name.
+    for queue in sorted(waiting, key=lambda queue: (-open_counts[queue], queue)):
         if left and shares[queue] < waiting[queue]:
             shares[queue] += 1
             left -= 1
