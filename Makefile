@@ -35,7 +35,7 @@ layers: $(STAMP) ## Check which package may import which (import-linter)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## Run unit, golden, tidy and short fault tests
-	$(BIN)/pytest -q -n $(WORKERS)
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup
 
 test: lint types layers unit ## Everything a commit must pass: lint, types, layers, all fast tests
 

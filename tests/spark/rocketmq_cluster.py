@@ -41,7 +41,7 @@ class RocketMQCluster:
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._settings = {**SETTINGS, **(settings or {})}
-        self.names = start_name_server(folder / "names")
+        self.names = self.start_names()
         self._port = free_broker_port()
         self.broker = self.start_broker()
         self.producer = Producer(
@@ -50,6 +50,10 @@ class RocketMQCluster:
             settings=ProducerSettings(compress_over_bytes=1 << 30, send_timeout_s=30.0),
         )
         self.producer.start()
+
+    def start_names(self) -> Server:
+        """Start the name server."""
+        return start_name_server(self._folder / "names")
 
     def start_broker(self) -> Server:
         """Start the broker where it was."""

@@ -155,11 +155,12 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise_and_lives_through_a_br
             own.start_broker()
             wait_until(lambda: _sent(own, queues[0], numbered("c", 3)))
             wait_until(lambda: len(sink.bodies) >= 16)
+            with Cluster(own.connecting) as asked:
+                final = {queues[0]: 15, queues[1]: 6}
+                wait_until(lambda: asked.group_offsets("live-group", queues) == final)
         finally:
             query.stop()
             spark.streams.removeListener(listener)
-        with Cluster(own.connecting) as asked:
-            assert asked.group_offsets("live-group", queues) == {queues[0]: 15, queues[1]: 6}
 
 
 def _sent(cluster: RocketMQCluster, queue: MessageQueue, bodies: list[bytes]) -> bool:

@@ -8,6 +8,8 @@ told is told the next time; the query goes on.
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -21,19 +23,32 @@ from downrange.client.errors import RocketMQError
 from downrange.model.topics import MessageQueue
 from downrange.protocol.errors import ProtocolError
 from downrange.spark.cluster import Cluster
+from downrange.spark.connecting import Connecting
 from downrange.spark.offsets import Offsets, OffsetsError, from_json
+from downrange.spark.option_values import OptionError
 from downrange.spark.read_options import read_options
 
 _log = logging.getLogger(__name__)
 
+TELL_S_MAX: Final = 3.0
+
 
 class GroupProgress:
-    """Commits positions that are new. Belongs to one thread."""
+    """Commits positions that are new. Belongs to one thread.
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._cluster = cluster
+    Nothing is tried twice and nothing waits for long: it must not hold up the query, and what is
+    not told now is part of what is told next.
+    """
+
+    def __init__(self, connecting: Connecting, group: str) -> None:
+        timeout_s = min(connecting.timeout_s, TELL_S_MAX)
+        self._cluster = Cluster(replace(connecting, retries=0, timeout_s=timeout_s))
         self._group = group
         self._told: Offsets = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._cluster.close()
 
     def tell(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Everything below these offsets has been processed for good."""
@@ -63,6 +78,8 @@ class GroupProgressListener(StreamingQueryListener):
 
     def __init__(self, options: Mapping[str, str], query_name: str | None = None) -> None:
         self._options = read_options(options, is_stream=True)
+        if not self._options.group:
+            raise OptionError("option 'groupId' is missing: the group that progress is told under")
         self._query_name = query_name
         self._progress: GroupProgress | None = None
 
@@ -86,8 +103,7 @@ class GroupProgressListener(StreamingQueryListener):
 
     def _teller(self) -> GroupProgress:
         if self._progress is None:
-            cluster = Cluster(self._options.connecting)
-            self._progress = GroupProgress(cluster, self._options.group)
+            self._progress = GroupProgress(self._options.connecting, self._options.group)
         return self._progress
 
     def _ours(self, text: str | None) -> Offsets:

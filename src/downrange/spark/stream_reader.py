@@ -131,13 +131,15 @@ class _Driver:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._cluster = Cluster(options.connecting)
-        self._progress = GroupProgress(self._cluster, options.group) if options.group else None
+        self._progress = GroupProgress(options.connecting, options.group) if options.group else None
         self._frozen: Offsets | None = None
         self.known_latest: Offsets = {}
 
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
+        if self._progress is not None:
+            self._progress.close()
 
     def tell(self, position: Mapping[MessageQueue, int]) -> None:
         """Everything below is in Spark's commit log."""

@@ -193,6 +193,21 @@ def test_memory_gives_32_messages_or_256_kib(wide: MessageStore) -> None:
     assert wide.read("T", 0, 0, 100).message_count == 4
 
 
+def test_a_read_in_bulk_has_limits_of_its_own(tmp_path: Path) -> None:
+    read = ReadSettings(memory_bytes=1, bulk_count_max=100, bulk_bytes_max=64 * 1024)
+    store = open_store(tmp_path, segment_bytes=ONE_FILE, queue_entries=5_000, read=read)
+    fill(store, numbered(300))
+    assert store.read("T", 0, 0, 300).message_count == 8
+    found = store.read("T", 0, 0, 300, in_bulk=True)
+    assert (found.message_count, found.next_offset) == (100, 100)
+    assert store.read("T", 0, 0, 40, in_bulk=True).message_count == 40
+    assert store.read("T", 0, 250, 300, in_bulk=True).message_count == 50
+    fill(store, [bytes(20_000)] * 5, queue_id=1)
+    assert store.read("T", 1, 0, 300, in_bulk=True).message_count == 3
+    assert store.read("T", 1, 0, 300, 30_000, in_bulk=True).message_count == 1
+    store.close()
+
+
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[MessageStore]:
     """A store that counts only the last 10,000 bytes of the log as in memory."""
