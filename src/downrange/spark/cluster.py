@@ -74,7 +74,8 @@ class Cluster:
         return subscribe_queues(topic, self.refresh(topic))
 
     def refresh(self, topic: str) -> TopicRoute:
-        """Ask for the route of a topic."""
+        """Ask for the route of a topic; what was known of it is forgotten."""
+        self._routes.pop(topic, None)
         header = GetRouteRequest(topic=topic, accept_standard_json_only=True)
         answer = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, encode_header(header))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST or (answer.code == 0 and not answer.body):

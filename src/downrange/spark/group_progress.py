@@ -45,6 +45,7 @@ class GroupProgress:
         self._cluster = Cluster(replace(connecting, retries=0, timeout_s=timeout_s))
         self._group = group
         self._told: Offsets = {}
+        self._failures: dict[str, str] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -62,11 +63,18 @@ class GroupProgress:
             try:
                 self._cluster.commit(self._group, there)
             except (RocketMQError, ProtocolError) as error:
-                _log.warning(
-                    "offsets of group %s not committed at %s: %s", self._group, broker_name, error
-                )
+                self._failed(broker_name, str(error))
             else:
                 self._told |= there
+                self._failures.pop(broker_name, None)
+
+    def _failed(self, broker_name: str, text: str) -> None:
+        """Say it once: a stream without news comes back many times a second."""
+        if self._failures.get(broker_name) != text:
+            self._failures[broker_name] = text
+            _log.warning(
+                "offsets of group %s not committed at %s: %s", self._group, broker_name, text
+            )
 
 
 class GroupProgressListener(StreamingQueryListener):

@@ -133,6 +133,7 @@ class _Driver:
         self._cluster = Cluster(options.connecting)
         self._progress = GroupProgress(options.connecting, options.group) if options.group else None
         self._frozen: Offsets | None = None
+        self._said: dict[str, str] = {}
         self.known_latest: Offsets = {}
 
     def close(self) -> None:
@@ -189,7 +190,9 @@ class _Driver:
             try:
                 found += self._cluster.queues(topic)
             except NoRouteError as error:
-                _log.warning("topic %s waits until a broker has it again: %s", topic, error)
+                self._warn_once(topic, f"{topic} waits until a broker has it again: {error}")
+            else:
+                self._said.pop(topic, None)
         queues = [
             queue for queue in found if not self._options.queues or queue in self._options.queues
         ]
@@ -212,6 +215,12 @@ class _Driver:
                     f"{text}; give it its read queues back until they are read, or set the option "
                     f"failOnDataLoss to false"
                 )
+            self._warn_once(text, text)
+
+    def _warn_once(self, about: str, text: str) -> None:
+        """A stream without news asks many times a second; it is said again after a change only."""
+        if self._said.get(about) != text:
+            self._said[about] = text
             _log.warning("%s", text)
 
     def _check_lost(self, start: Mapping[MessageQueue, int], ends: Offsets) -> None:

@@ -268,3 +268,17 @@ def test_a_pull_notes_how_far_the_group_has_pulled(tmp_path: Path) -> None:
             assert offsets.pull_offset == 4
 
     run(main())
+
+
+def test_a_pull_in_bulk_gets_more_than_32_messages(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with OneBroker(tmp_path) as broker:
+            for number in range(50):
+                await broker.send("orders", b"%d" % number)
+            plain = await broker.pull("orders", max_msg_nums=50)
+            assert len(records(plain)) == 32
+            bulk = await broker.pull("orders", max_msg_nums=50, in_bulk=True)
+            found = [record.body for record in records(bulk)]
+            assert found == [b"%d" % number for number in range(50)]
+
+    run(main())
