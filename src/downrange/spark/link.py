@@ -125,7 +125,7 @@ class Link:
         return [self._answer(opaque) for opaque in opaques]
 
     def send(self, code: int, fields: dict[str, str]) -> int:
-        """Send a request; the number under which its answer comes. The time begins anew."""
+        """Send a request; the number under which its answer comes."""
         self._deadline_s = self._monotonic_s() + self._timeout_s
         self._opaque += 1
         if self._credentials is not None:
@@ -139,7 +139,11 @@ class Link:
         return self._opaque
 
     def receive_head(self, opaque: int) -> Command:
-        """The answer without its body, which `receive_body` must take before anything else."""
+        """The answer without its body, which `receive_body` must take before anything else.
+
+        Its time begins here: between sending and receiving, a task may wait for Spark.
+        """
+        self._deadline_s = self._monotonic_s() + self._timeout_s
         while True:
             command = self._next_head()
             if command.is_response and command.opaque == opaque:

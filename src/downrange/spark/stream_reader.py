@@ -159,10 +159,20 @@ class _Driver:
 
     def latest(self, start: Mapping[MessageQueue, int]) -> Offsets:
         """Where each queue ends; one that cannot be asked ends where it begins."""
-        ends = self._ends(start) if self._frozen is None else dict(self._frozen)
+        ends = self._ends(start) if self._frozen is None else self._frozen_ends(start)
         self.known_latest = {**start, **ends}
         self._check_lost(start, ends)
         return {**start, **ends}
+
+    def _frozen_ends(self, start: Mapping[MessageQueue, int]) -> Offsets:
+        """Where the queues ended when they were frozen; a start after that is an end too."""
+        assert self._frozen is not None
+        ends = dict(self._frozen)
+        later = [queue for queue in ends if start.get(queue, 0) > ends[queue]]
+        if later:
+            now = reachable_max_offsets(self._cluster, later)
+            ends |= {queue: min(start[queue], now.get(queue, start[queue])) for queue in later}
+        return ends
 
     def limited(self, start: Mapping[MessageQueue, int], latest: Offsets) -> Offsets:
         """The end of a batch within the limits of the options."""

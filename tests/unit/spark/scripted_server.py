@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Self
@@ -29,8 +30,9 @@ class ScriptedServer:
     A script that returns no answer at all leaves the request to the server's own answers.
     """
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self._script = script
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
@@ -61,6 +63,9 @@ class ScriptedServer:
     def _serve(self, connection: socket.socket) -> None:
         decoder = FrameDecoder()
         with contextlib.suppress(OSError):
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+                self._open.append(connection)
             while data := connection.recv(65_536):
                 decoder.feed(data)
                 while (frame := decoder.next_frame()) is not None:
