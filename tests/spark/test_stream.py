@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,14 +61,17 @@ def start(
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
-    query = writer.start()
-    for _ in range(STARTS_MAX):
-        wait_until(lambda: not query.isActive or query.lastProgress is not None)
+    for _ in range(STARTS_MAX - 1):
+        query = writer.start()
+        wait_until(partial(_is_up, query))
         # Spark waits 10 s for a process of Python to start, which a busy machine may not keep.
         if NOT_STARTED not in str(query.exception()):
-            break
-        query = writer.start()
-    return query
+            return query
+    return writer.start()
+
+
+def _is_up(query: StreamingQuery) -> bool:
+    return not query.isActive or query.lastProgress is not None
 
 
 def run(
