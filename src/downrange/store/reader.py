@@ -4,8 +4,10 @@ The bytes that come back are views of the mapped log, not copies; who sends them
 """
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from enum import Enum
+from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple, Protocol
 
@@ -124,6 +126,8 @@ class QueueReader:
         entries = self._entries(queue, offset, count_max, is_filtered=message_filter is not None)
         if not entries:
             return self._beyond_file(queue, offset)
+        if in_bulk and message_filter is None:
+            entries = _fitting(entries, limits[True][1])
         oldest_in_memory = self._log.max_offset - self._memory_window
         if message_filter is None and _first_physical(entries)[0] >= oldest_in_memory:
             plain = self._read_plain(queue, offset, entries, *limits[True])
@@ -312,6 +316,13 @@ class _Place(NamedTuple):
     view: memoryview
     base_offset: int
     end: int
+
+
+def _fitting(entries: bytes, bytes_max: int) -> bytes:
+    """As many of the entries as have records of so many bytes together; at least one."""
+    sizes = [size for _, size, _ in ENTRY.iter_unpack(entries)]
+    count = bisect_right(list(accumulate(sizes)), bytes_max)
+    return entries[: max(count, 1) * ENTRY_BYTES]
 
 
 def physical_memory_bytes() -> int:
