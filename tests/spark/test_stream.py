@@ -143,6 +143,7 @@ def test_a_batch_that_was_not_committed_comes_again_as_it_was(
     assert sink.bodies == numbered("a", 30) + numbered("b", 10)
 
 
+@pytest.mark.slow
 def test_a_stream_begins_at_the_end_unless_told_otherwise_and_lives_through_a_broker_restart(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def _sent(cluster: RocketMQCluster, queue: MessageQueue, bodies: list[bytes]) ->
     return True
 
 
+@pytest.mark.slow
 def test_expired_offsets_are_an_error_or_a_gap(
     spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ def test_expired_offsets_are_an_error_or_a_gap(
     assert sink.bodies == numbered("a", 20) + numbered("c", 4)
 
 
+@pytest.mark.slow
 def test_bytes_per_trigger_bound_a_batch(
     spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path
 ) -> None:
@@ -215,6 +218,7 @@ def test_bytes_per_trigger_bound_a_batch(
     assert sink.sizes == [10, 10, 10, 10]
 
 
+@pytest.mark.slow
 def test_both_limits_hold_and_filters_do_not_count(
     spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path
 ) -> None:
@@ -239,9 +243,7 @@ def test_both_limits_hold_and_filters_do_not_count(
     ("change", "expected"),
     [
         ({"endingOffsets": "latest"}, "is for reading a batch"),
-        ({"maxOffsetsPerTrigger": "none"}, "maxOffsetsPerTrigger"),
         ({"startingOffsets": '{"wrong": {"broker-a": {"0": 99}}}'}, "ends at 0"),
-        ({"subscribe": "gone", "fetchRetries": "0"}, "gone"),
     ],
 )
 def test_a_wrong_option_of_a_stream_fails_with_its_name(

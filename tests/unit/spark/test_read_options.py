@@ -57,6 +57,14 @@ def test_queues_filters_and_limits() -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
+        ({"startingOffsets": '{"orders": 5}'}, "option 'startingOffsets'"),
+        ({"endingOffsets": "earliest"}, "option 'endingOffsets'"),
+        ({"minPartitions": "0"}, "option 'minPartitions'"),
+        ({"minPartitions": "many"}, "option 'minPartitions'"),
+        ({"failOnDataLoss": "perhaps"}, "option 'failOnDataLoss'"),
+        ({"subscribePattern": "x"}, "give one of the options"),
+        ({"tags": "a", "sql92": "b > 1"}, "'tags' or 'sql92'"),
+        ({"tlsCertPath": "/x"}, "useTls"),
         ({"subscribe": ""}, "option 'subscribe'"),
         ({"subscribe": "a b"}, "option 'subscribe'"),
         ({"assign": "{}"}, "give one of the options"),
