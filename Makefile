@@ -7,7 +7,7 @@ WORKERS ?= 2
 INTEROP := tests/interop tests/contract tests/outside
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types layers unit test test-spark faults fuzz interop oracle bench clean
+.PHONY: help setup format lint types layers unit test test-spark faults fuzz interop oracle bench bench-spark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench: $(STAMP) ## Measure the store, then broker and client beside the real Apa
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/broker.py
 	$(BIN)/python benchmarks/client.py
+
+bench-spark: $(STAMP) ## Measure the Spark source, sink and store files beside the Kafka connector (needs Java 17 and Maven; ten minutes)
+	$(BIN)/python benchmarks/spark.py
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist

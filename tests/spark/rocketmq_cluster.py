@@ -71,6 +71,11 @@ class RocketMQCluster:
         self.names.stop()
 
     @property
+    def store(self) -> Path:
+        """Where the broker keeps its files."""
+        return self._folder / "broker" / "store"
+
+    @property
     def connecting(self) -> Connecting:
         """How the cluster is reached."""
         return Connecting(
