@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from downrange.client.acl_signature import Credentials
 from downrange.client.subscription import SubscriptionError, subscribe
 from downrange.filtering.tags import EVERYTHING, SQL92_TYPE, TAG_TYPE
 from downrange.model.names import InvalidNameError, check_group, check_topic
@@ -17,12 +16,11 @@ from downrange.model.topics import MessageQueue
 from downrange.spark import offsets as offsets_text
 from downrange.spark.columns import ALL_COLUMNS, KNOWN_COLUMNS
 from downrange.spark.connecting import Connecting
-from downrange.spark.link import TlsFiles
+from downrange.spark.connection_options import credentials, name_servers, tls_files
 from downrange.spark.offsets import Offsets, topics_of
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
-    addresses,
     names,
     seconds_of_ms,
     switch,
@@ -154,46 +152,16 @@ def _check_kind(texts: OptionTexts, *, is_stream: bool) -> None:
 
 
 def _connecting(texts: OptionTexts) -> Connecting:
-    if not texts.has("nameServers"):
-        raise OptionError(
-            "option 'nameServers' is missing: the addresses of the name servers, like "
-            "127.0.0.1:9876, several with ; between"
-        )
     defaults = Connecting(name_servers=())
     return Connecting(
-        name_servers=texts.value("nameServers", addresses, ()),
-        credentials=_credentials(texts),
-        tls=_tls(texts),
+        name_servers=name_servers(texts),
+        credentials=credentials(texts),
+        tls=tls_files(texts),
         timeout_s=texts.value("fetchTimeoutMs", seconds_of_ms(1, _MS_MAX), defaults.timeout_s),
         retries=texts.value("fetchRetries", whole(0, _RETRIES_MAX), defaults.retries),
         retry_interval_s=texts.value(
             "fetchRetryIntervalMs", seconds_of_ms(0, _MS_MAX), defaults.retry_interval_s
         ),
-    )
-
-
-def _credentials(texts: OptionTexts) -> Credentials | None:
-    access, secret = texts.text("accessKey"), texts.text("secretKey")
-    if access and secret:
-        return Credentials(access, secret, texts.text("securityToken"))
-    for name in ("accessKey", "secretKey", "securityToken"):
-        if texts.has(name):
-            raise OptionError(f"option {name!r} is of use only with 'accessKey' and 'secretKey'")
-    return None
-
-
-def _tls(texts: OptionTexts) -> TlsFiles | None:
-    of_tls = ("tlsTrustCertPath", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword")
-    if not texts.value("useTls", switch, default=False):
-        for name in of_tls:
-            if texts.has(name):
-                raise OptionError(f"option {name!r} is of use only with 'useTls' true")
-        return None
-    trust, certificate, key, password = (texts.text(name) for name in of_tls)
-    if (key or password) and not certificate:
-        raise OptionError("options 'tlsKeyPath' and 'tlsKeyPassword' need 'tlsCertPath'")
-    return TlsFiles(
-        trust_path=trust, certificate_path=certificate, key_path=key, key_password=password
     )
 
 

@@ -11,10 +11,11 @@ from typing import Final
 from downrange.client.acl_signature import Credentials
 from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.model.names import InvalidNameError, check_group, check_topic
+from downrange.spark.connection_options import credentials, name_servers, tls_files
+from downrange.spark.link import TlsFiles
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
-    addresses,
     seconds_of_ms,
     switch,
     whole,
@@ -34,7 +35,8 @@ _FAIL_OR_DROP: Final = ("fail", "drop")
 
 _NAMES: Final = (
     "nameServers", "topic", "producerGroup", "namespace", "accessKey", "secretKey",
-    "securityToken", "useTls", "batchBytes", "maxMessageSize", "maxInFlight", "retries",
+    "securityToken", "useTls", "tlsTrustCertPath", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword",
+    "batchBytes", "maxMessageSize", "maxInFlight", "retries",
     "sendTimeoutMs", "deliveryTimeoutMs", "requireSendOk", "reservedProperties", "stampRows",
     # Spark passes these on with the options of a query.
     "checkpointLocation", "queryName",
@@ -52,7 +54,7 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     namespace: str = ""
     credentials: Credentials | None = field(default=None, repr=False)
-    use_tls: bool = False
+    tls: TlsFiles | None = field(default=None, repr=False)
     batch_bytes: int = BATCH_BYTES
     message_bytes_max: int = MESSAGE_BYTES_MAX
     in_flight_max: int = IN_FLIGHT
@@ -69,7 +71,7 @@ class WriteOptions:
             name_servers=self.name_servers,
             namespace=self.namespace,
             credentials=self.credentials,
-            use_tls=self.use_tls,
+            use_tls=self.tls is not None,
         )
 
     def producer_settings(self) -> ProducerSettings:
@@ -85,12 +87,6 @@ class WriteOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of a write; `OptionError` for the first one that cannot be."""
     texts = OptionTexts(given, _KNOWN, _WHAT)
-    if not texts.has("nameServers"):
-        raise OptionError(
-            "option 'nameServers' is missing: the addresses of the name servers, "
-            "like 127.0.0.1:9876, several with ; between"
-        )
-    name_servers: tuple[str, ...] = texts.value("nameServers", addresses, ("",))
     message_bytes_max = texts.value(
         "maxMessageSize", whole(_BYTES_MIN, _BYTES_LIMIT), MESSAGE_BYTES_MAX
     )
@@ -104,12 +100,12 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         )
     time_ms = seconds_of_ms(1, _MS_LIMIT)
     return WriteOptions(
-        name_servers=name_servers,
+        name_servers=name_servers(texts),
         topic=texts.value("topic", _topic, None),
         producer_group=texts.value("producerGroup", _group, DEFAULT_GROUP),
         namespace=texts.text("namespace").strip(),
-        credentials=_credentials(texts),
-        use_tls=texts.value("useTls", switch, False),
+        credentials=credentials(texts),
+        tls=tls_files(texts),
         batch_bytes=batch_bytes,
         message_bytes_max=message_bytes_max,
         in_flight_max=texts.value("maxInFlight", whole(1, _IN_FLIGHT_MAX), IN_FLIGHT),
@@ -120,16 +116,6 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         drops_reserved=texts.value("reservedProperties", _drops, False),
         stamps_rows=texts.value("stampRows", switch, True),
     )
-
-
-def _credentials(texts: OptionTexts) -> Credentials | None:
-    access, secret = texts.text("accessKey"), texts.text("secretKey")
-    if access and secret:
-        return Credentials(access, secret, texts.text("securityToken"))
-    for name in ("accessKey", "secretKey", "securityToken"):
-        if texts.text(name):
-            raise OptionError(f"option {name!r} is of use only with 'accessKey' and 'secretKey'")
-    return None
 
 
 def _topic(text: str) -> str | None:

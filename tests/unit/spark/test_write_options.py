@@ -32,7 +32,8 @@ def test_little_has_to_be_said() -> None:
 def test_every_option_arrives() -> None:
     given = {
         "topic": "orders", "producerGroup": "g", "namespace": "ns", "accessKey": "ak",
-        "secretKey": "sk", "securityToken": "st", "useTls": "true", "batchBytes": "2048",
+        "secretKey": "sk", "securityToken": "st", "useTls": "true",
+        "tlsTrustCertPath": "/ca", "batchBytes": "2048",
         "maxMessageSize": "4096", "maxInFlight": "9", "retries": "0", "sendTimeoutMs": "1500",
         "deliveryTimeoutMs": "2500", "requireSendOk": "false", "reservedProperties": "drop",
         "stampRows": "false", "checkpointLocation": "/c",
@@ -49,6 +50,8 @@ def test_every_option_arrives() -> None:
         False, True, False,
     )  # fmt: skip
     assert options.client_settings().use_tls
+    assert options.tls is not None
+    assert options.tls.trust_path == "/ca"
     assert options.producer_settings().message_bytes_max == 4096
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -74,6 +77,7 @@ def test_a_secret_is_in_no_text() -> None:
         (LEAST | {"topic": "a b"}, "'topic'"),
         (LEAST | {"producerGroup": "a b"}, "'producerGroup'"),
         (LEAST | {"useTls": "maybe"}, "'useTls': 'maybe' is neither true nor false"),
+        (LEAST | {"tlsCertPath": "/c"}, "'tlsCertPath' is of use only with 'useTls' true"),
         (LEAST | {"reservedProperties": "keep"}, "'keep' is neither fail nor drop"),
         (LEAST | {"deliveryTimeoutMs": "0"}, "'deliveryTimeoutMs'"),
     ],
