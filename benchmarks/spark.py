@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,23 +63,25 @@ class Measure:
 
 
 class Comparison:
-    """One session, two brokers."""
+    """One session, two brokers; `store` is where ours keeps its files."""
 
-    def __init__(self, spark: SparkSession, ours: Contender, theirs: Kafka, folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, ours: Contender, store: Path, theirs: Kafka, folder: Path
+    ) -> None:
         self._spark = spark
         self._ours = ours
+        self._store_path = store
         self._theirs = theirs
         self._folder = folder
         self._our_times = ProcessTimes.of(spark, ours.pid)
         self._their_times = ProcessTimes.of(spark, theirs.process.pid)
-        self.measures: list[Measure] = []
 
     def prepare(self, size: int, count: int) -> None:
         """The same number of rows in a topic of each."""
         self._theirs.load(f"read-{size}", count, size)
         self._write_ours(f"read-{size}", size, count)
 
-    def run(self, size: int, count: int, write_count: int, runs: int) -> None:
+    def run(self, size: int, count: int, write_count: int, runs: int) -> Iterator[Measure]:
         """All measures for bodies of one size."""
         read, topic = f"{size} B", f"read-{size}"
         work: list[tuple[Measure, int, Callable[[], None], Callable[[], None]]] = [
@@ -110,7 +112,6 @@ class Comparison:
             ),
         ]  # fmt: skip
         for measure, rows, ours, theirs in work:
-            self.measures.append(measure)
             for turn in range(runs + 1):
                 our_rate, our_cost = self._timed(ours, rows, self._our_times)
                 their_rate, their_cost = self._timed(theirs, rows, self._their_times)
@@ -120,6 +121,7 @@ class Comparison:
                     measure.our_cost = measure.our_cost.plus(our_cost)
                     measure.their_cost = measure.their_cost.plus(their_cost)
             print(measure.row(), flush=True)
+            yield measure
 
     def _timed(
         self, work: Callable[[], None], rows: int, times: ProcessTimes
@@ -143,8 +145,7 @@ class Comparison:
 
     def _store(self, topic: str) -> DataFrame:
         options = {
-            "path": str(self._folder / "ours" / "broker" / "store"),
-            "subscribe": topic, "fields": COLUMNS,
+            "path": str(self._store_path), "subscribe": topic, "fields": COLUMNS,
         }  # fmt: skip
         return self._spark.read.format("rocketmq-store").options(**options).load()
 
@@ -224,13 +225,14 @@ def session(folder: Path) -> SparkSession:
     return spark
 
 
-def report(comparison: Comparison, begin: str, runs: int, counts: str) -> str:
+def report(
+    measures: Sequence[Measure], spark_version: str, begin: str, runs: int, counts: str
+) -> str:
     """What is written down."""
-    measures = comparison.measures
     return "\n".join(
         [
             "# Spark: downrange beside the Kafka connector\n",
-            f"Written by `make bench-spark`: Spark {comparison._spark.version}, local[2], "  # noqa: SLF001
+            f"Written by `make bench-spark`: Spark {spark_version}, local[2], "
             f"{runs} runs after one warm-up, medians (least..most) in rows a second. The peer is "
             f"{CONNECTOR}. Brokers, Spark and its workers share the processors. {counts}\n",
             f"{begin}\n",
@@ -266,22 +268,28 @@ def main() -> None:
     options = parser.parse_args()
     begin = facts()
     print(begin, flush=True)
+    measures: list[Measure] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with downrange(folder / "ours") as ours, kafka(folder / "kafka") as theirs:
-            comparison = Comparison(session(folder), ours, theirs, folder)
-            for size, count, write_count in (
-                (100, options.small, options.write_small),
-                (1_024, options.large, options.large),
-            ):
+        spark = session(folder)
+        for size, count, write_count in (
+            (100, options.small, options.write_small),
+            (1_024, options.large, options.large),
+        ):
+            # A store of its own for each size: store files are read whole.
+            ours_folder = folder / f"ours-{size}"
+            with downrange(ours_folder) as ours, kafka(folder / f"kafka-{size}") as theirs:
+                store = ours_folder / "broker" / "store"
+                comparison = Comparison(spark, ours, store, theirs, folder)
                 comparison.prepare(size, count)
-                comparison.run(size, count, write_count, options.runs)
-            counts = (
-                f"{options.small:,} rows of 100 B ({options.write_small:,} written), "
-                f"{options.large:,} of 1 KiB."
-            )
-            text = report(comparison, begin, options.runs, counts)
-            comparison._spark.stop()  # noqa: SLF001
+                measures.extend(comparison.run(size, count, write_count, options.runs))
+        version = spark.version
+        spark.stop()
+    counts = (
+        f"{options.small:,} rows of 100 B ({options.write_small:,} written), "
+        f"{options.large:,} of 1 KiB."
+    )
+    text = report(measures, version, begin, options.runs, counts)
     options.result.parent.mkdir(parents=True, exist_ok=True)
     options.result.write_text(text, encoding="utf-8")
     print(text)

@@ -63,7 +63,6 @@ class LogPart(InputPartition):
     size: int
     start: int
     end: int
-    later: tuple[tuple[str, int, int], ...]  # the files behind it, to know whether the log goes on
 
     @property
     def file(self) -> LogFile:
@@ -82,11 +81,10 @@ class StoreReader(DataSourceReader):
         files = LogFolder(self._options.path).files()
         self._check_chain(files)
         parts: list[InputPartition] = []
-        for index, file in enumerate(files):
-            later = tuple((one.path, one.base_offset, one.size) for one in files[index + 1 :])
+        for file in files:
             for start in range(0, max(file.size, 1), self._options.split_bytes):
                 end = min(start + self._options.split_bytes, file.size)
-                parts.append(LogPart(file.path, file.base_offset, file.size, start, end, later))
+                parts.append(LogPart(file.path, file.base_offset, file.size, start, end))
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -153,12 +151,14 @@ class StoreReader(DataSourceReader):
 
     @staticmethod
     def _goes_on(folder: LogFolder, part: LogPart) -> bool:
-        for path, base_offset, size in part.later:
-            content = folder.open(LogFile(path, base_offset, size))
+        """Whether a file behind this one has a record."""
+        for file in folder.files():
+            if file.base_offset <= part.base_offset:
+                continue
             walk = LogWalk(
-                path,
-                content,
-                base_offset,
+                file.path,
+                folder.open(file),
+                file.base_offset,
                 on_damage=lambda _: None,
                 goes_on_behind=lambda: False,
                 check_crc=False,
