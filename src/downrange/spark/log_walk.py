@@ -178,16 +178,10 @@ class LogWalk:
         if not self._check_crc:
             return -1
         view = memoryview(data)
-        spans = zip(
-            heads.body_starts.tolist(),
-            heads.body_ends.tolist(),
-            heads.ints("crc").tolist(),
-            strict=True,
-        )
-        for index, (start, end, crc) in enumerate(spans):
-            if start != end and crc32(view[start:end]) & CRC_MASK != crc & CRC_MASK:
-                return index
-        return -1
+        spans = zip(heads.body_starts.tolist(), heads.body_ends.tolist(), strict=True)
+        found = np.array([crc32(view[start:end]) for start, end in spans], np.int64) & CRC_MASK
+        is_right = (found == heads.ints("crc")) | (heads.body_starts == heads.body_ends)
+        return -1 if is_right.all() else int(np.argmin(is_right))
 
     def _why_not(self, data: Data, start: int, position: int) -> str:
         """Why there is no sound record at `start` of the data; empty if there is one."""
