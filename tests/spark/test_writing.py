@@ -81,6 +81,7 @@ def test_topics_queues_ordering_keys_and_delays_come_from_columns(
     assert after.store_timestamp_ms - after.born_timestamp_ms >= 900
 
 
+@pytest.mark.slow
 def test_bodies_of_a_megabyte_arrive_whole(
     spark: SparkSession, cluster: RocketMQCluster, topic: str
 ) -> None:
