@@ -78,6 +78,7 @@ SUBCOMMANDS: Final = (
     Subcommand("bench", "measure a small load", commands=_COMMANDS + "bench"),
     Subcommand("doctor", "find the classical mistakes", commands=_COMMANDS + "doctor"),
     Subcommand("store", "files of a stopped broker", commands=_COMMANDS + "store"),
+    Subcommand("pipeline", "archive, transform, replay on Spark", commands=_COMMANDS + "pipeline"),
     Subcommand("completion", "print completion for a shell", commands=_COMMANDS + "completion"),
 )
 
