@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
+from typing import Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from downrange.spark.pipelines.analytics import run_analytics
 from downrange.spark.pipelines.archive import start_archive
@@ -19,7 +21,10 @@ from downrange.spark.pipelines.definition import (
 )
 from downrange.spark.pipelines.replay import run_replay
 from downrange.spark.pipelines.transform import start_transform
-from downrange.spark.pipelines.watching import Watch
+from downrange.spark.pipelines.watching import PipelineFailedError, Watch
+
+STARTS_MAX: Final = 5
+NOT_STARTED: Final = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +51,24 @@ def run_on(spark: SparkSession, pipeline: Pipeline, run: Run) -> None:
         case Analytics():
             run_analytics(spark, pipeline, say=run.say)
         case Archive():
-            queries = start_archive(spark, pipeline, once=run.once)
-            Watch(queries, run.stop, run.hurry, run.say).run()
+            _watch(lambda: start_archive(spark, pipeline, once=run.once), run)
         case Transform():
-            queries = start_transform(spark, pipeline, once=run.once)
-            Watch(queries, run.stop, run.hurry, run.say).run()
+            _watch(lambda: start_transform(spark, pipeline, once=run.once), run)
         case _:
             raise AssertionError(f"nothing runs a {type(pipeline).__name__}")
+
+
+def _watch(start: Callable[[], list[StreamingQuery]], run: Run) -> None:
+    """Start queries and follow them; they begin again from their checkpoints if Spark gave up.
+
+    Spark waits ten seconds for a Python worker, which on a busy machine may not do.
+    """
+    for attempt in range(1, STARTS_MAX + 1):
+        try:
+            Watch(start(), run.stop, run.hurry, run.say).run()
+        except PipelineFailedError as error:
+            if NOT_STARTED not in str(error) or attempt == STARTS_MAX or run.stop.is_set():
+                raise
+            run.say("Spark could not start a Python worker in time; the queries start again")
+        else:
+            return

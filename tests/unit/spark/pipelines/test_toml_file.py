@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from downrange.spark.pipelines.definition import Archive, Transform
+from downrange.spark.pipelines.definition import Archive, Replay, Transform
 from downrange.spark.pipelines.toml_file import PipelineFileError, load, parse
 
 ARCHIVE = """
@@ -97,6 +97,37 @@ def test_what_is_wrong_in_a_transform_is_named(old: str, new: str, told: str) ->
     assert old in TRANSFORM
     with pytest.raises(PipelineFileError, match=told):
         parse(TRANSFORM.replace(old, new), {"SECRET": "s"})
+
+
+REPLAY = """
+kind = "replay"
+name = "again"
+name_servers = "127.0.0.1:9876"
+[source]
+topics = ["orders"]
+since = 2026-01-01T00:00:00Z
+until = 2026-01-02T00:00:00Z
+[target]
+topic = "orders-again"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("2026-01-02T00:00:00Z", "2025-01-02T00:00:00Z", r"source: since is not before until"),
+        ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00", r"source.until: Expected `datetime` with"),
+        ('topics = ["orders"]', "", r"source: give one of archive and topics"),
+        ("orders-again", "orders", r"'orders' is a source too"),
+        ("[target]", "[target]\nrate = -1", r"target.rate: Expected `int` >= 0"),
+        ("[target]", "[target]\nqueues = 'x'", r"target.queues: Invalid enum value 'x'"),
+    ],
+)
+def test_what_is_wrong_in_a_replay_is_named(old: str, new: str, told: str) -> None:
+    assert isinstance(parse(REPLAY, {}), Replay)
+    assert old in REPLAY
+    with pytest.raises(PipelineFileError, match=told):
+        parse(REPLAY.replace(old, new), {})
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
