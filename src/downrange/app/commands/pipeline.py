@@ -75,6 +75,7 @@ def _process() -> _Process:
         raise Stop(EXIT_FAILED, f"pipelines need the extra downrange[spark]: {error}") from None
 
 
-def _end(code: int) -> None:
+def _end(code: int) -> Shown | None:
     if code != EXIT_OK:
         raise Stop(code)
+    return None
