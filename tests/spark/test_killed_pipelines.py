@@ -34,11 +34,11 @@ pytestmark = pytest.mark.slow
 class Driver:
     """A run of a pipeline as a process group: driver, JVM and Python workers."""
 
-    def __init__(self, file: Path, log: Path) -> None:
+    def __init__(self, file: Path, log: Path, *options: str) -> None:
         self._out = log.open("ab")
         self._log = log
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "downrange.app.cli", "pipeline", "run", str(file), "--once"],
+            [sys.executable, "-m", "downrange.app.cli", "pipeline", "run", str(file), *options],
             stdout=self._out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -74,14 +74,14 @@ def run_with_kills(file: Path, folder: Path, seed: int) -> None:
     log = folder / "driver.log"
     log.touch()
     for round_ in range(ROUNDS):
-        driver = Driver(file, log)
+        driver = Driver(file, log, "--once")
         driver.wait_for_batches()
         time.sleep(chance.uniform(0.0, 2.0))
         ended = driver.process.poll()
         driver.kill() if ended is None else driver.end()
         assert ended in {None, 0}, log.read_text()[-3000:]
         print(f"seed {seed} round {round_}: {'killed' if ended is None else 'ended'}")  # noqa: T201
-    assert Driver(file, log).end() == 0, log.read_text()[-3000:]
+    assert Driver(file, log, "--once").end() == 0, log.read_text()[-3000:]
 
 
 @pytest.fixture
@@ -95,6 +95,32 @@ def fill(cluster: RocketMQCluster, topic: str, count: int, form: str) -> None:
         cluster.send(
             queue, [form.format(n=queue.queue_id * count + at).encode() for at in range(count)]
         )
+
+
+def test_a_signal_stops_a_run_cleanly_and_it_goes_on_later(
+    spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path
+) -> None:
+    fill(cluster, "stopped-archive", 50, "message {n}")
+    file = tmp_path / "archive.toml"
+    file.write_text(
+        head("archive", cluster, tmp_path, "kept")
+        + f'path = "{tmp_path}/archive"\n'
+        + "[trigger]\ninterval = '1 second'\nrows_max = 20\n"
+        + "[source]\ntopics = ['stopped-archive']\n"
+        + SPARK
+    )
+    log = tmp_path / "driver.log"
+    log.touch()
+    driver = Driver(file, log)
+    driver.wait_for_batches()
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.end() == 0, log.read_text()[-3000:]
+    assert "kept: stopped" in log.read_text()
+    assert Driver(file, log, "--once").end() == 0, log.read_text()[-3000:]
+    assert "kept: done" in log.read_text()
+    wanted = rows_of(load(spark, cluster, "stopped-archive"))
+    assert rows_of(read_archive(spark, f"{tmp_path}/archive")) == wanted
+    assert len(wanted) == 200
 
 
 def test_an_archive_is_exact_after_kills(

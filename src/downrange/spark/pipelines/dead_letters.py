@@ -85,7 +85,9 @@ def letter_table(letters: DataFrame, period: str) -> Table:
     """How many letters there are, by group, topic, reason and time."""
     by = (GROUP, ORIGIN, REASON, PERIOD)
     counted = letters.groupBy(*by).agg(F.count(F.lit(1)).alias("letters"))
-    rows = counted.orderBy(*by).collect()
+    # As text, for a collected time is one of the driver's zone.
+    shown = F.date_format(PERIOD, "yyyy-MM-dd HH:mm")
+    rows = counted.orderBy(*by).withColumn(PERIOD, shown).collect()
     columns = ("group", "topic", "reason", period, "letters")
     total = sum(row["letters"] for row in rows)
     return Table(f"dead letters: {total}", columns, [tuple(row) for row in rows])

@@ -216,6 +216,11 @@ class Archive(Pipeline, frozen=True, kw_only=True):
     compaction: CompactionPart = CompactionPart()
     trigger: TriggerPart = TriggerPart()
 
+    def __post_init__(self) -> None:
+        for name in self.source.options:
+            if name.lower() == "fields":
+                raise ValueError(f"source.options: {name!r} is not allowed; files have all columns")
+
 
 class SpanPart(Part, frozen=True, kw_only=True):
     """Messages that are there: of an archive or of topics, within times if they are given."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,11 +19,9 @@ from downrange.spark.pipelines.definition import (
     Transform,
 )
 from downrange.spark.pipelines.replay import run_replay
+from downrange.spark.pipelines.streams import NOT_STARTED, STARTS_MAX
 from downrange.spark.pipelines.transform import start_transform
 from downrange.spark.pipelines.watching import PipelineFailedError, Watch
-
-STARTS_MAX: Final = 5
-NOT_STARTED: Final = "Python worker failed to connect back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
