@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from spark.rocketmq_cluster import RocketMQCluster
 
 from downrange.spark.pipelines.runner import Run, run_on
 from downrange.spark.pipelines.toml_file import parse
-from spark.rocketmq_cluster import RocketMQCluster
 
 Row = tuple[str, str, int, int, bytes]
 

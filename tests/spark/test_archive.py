@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from spark.pipeline_files import head, load, rows_of, run_text
+from spark.rocketmq_cluster import RocketMQCluster
 
 from downrange.spark.columns import ALL_COLUMNS
 from downrange.spark.pipelines.archive import archive_schema, read_archive
 from downrange.spark.pipelines.archive_log import ArchiveError
 from downrange.spark.pipelines.watching import PipelineFailedError
-from spark.pipeline_files import head, load, rows_of, run_text
-from spark.rocketmq_cluster import RocketMQCluster
 
 
 def numbered(prefix: str, count: int) -> list[bytes]:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-
-from downrange.spark.pipelines.archive import read_archive
 from spark.pipeline_files import head, load, rows_of
 from spark.rocketmq_cluster import RocketMQCluster
+
+from downrange.spark.pipelines.archive import read_archive
 
 ROUNDS = int(os.environ.get("DOWNRANGE_KILL_ROUNDS", "5"))
 RUN_S_MAX = 300.0

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from spark.pipeline_files import load, run_text
+from spark.rocketmq_cluster import BROKER, RocketMQCluster
 
 from downrange.client.message import Message
 from downrange.client.trace import pub_line, sub_after_line, sub_before_line
-from spark.pipeline_files import load, run_text
-from spark.rocketmq_cluster import BROKER, RocketMQCluster
 
 
 def head(kind: str, cluster: RocketMQCluster) -> str:
@@ -128,18 +128,20 @@ def test_traces_become_latencies_slow_groups_and_hot_keys(
             time_ms=1_500 + number,
             region="DefaultRegion",
             group="slow" if number % 2 else "quick",
+            topic="orders",
             request_id=f"r{number}",
             message_id=f"id{number}",
             retry_times=0,
             keys=None,
         )
         done = sub_after_line(
+            topic="orders",
             request_id=f"r{number}",
             message_id=f"id{number}",
             cost_ms=200 if number % 2 else 3,
             is_success=True,
             keys=None,
-            code=0,
+            context_code=0,
             time_ms=1_800 + number,
             group="slow" if number % 2 else "quick",
         )

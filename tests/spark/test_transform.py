@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-
 from spark.pipeline_files import head, load, run_text
 from spark.rocketmq_cluster import BROKER, RocketMQCluster
 

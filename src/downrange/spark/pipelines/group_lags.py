@@ -44,7 +44,7 @@ async def _read(settings: ClientSettings, groups: Sequence[str]) -> list[GroupLa
         wanted = groups or [
             group for group in await admin.groups.configs(masters) if is_user_group(group)
         ]
-        found = []
+        found: list[GroupLag] = []
         for group in wanted:
             lags: dict[str, int] = {}
             progress = await admin.groups.progress(group, masters)
