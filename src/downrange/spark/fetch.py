@@ -19,7 +19,7 @@ from downrange.client.errors import BrokerRefusal, RocketMQError
 from downrange.protocol.command import Command
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import decode_header, encode_header
-from downrange.protocol.headers.pull import PullRequest, PullResponse
+from downrange.protocol.headers.pull import BULK_FIELD, PullRequest, PullResponse
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.spark.arrow_records import RecordDecoder
@@ -192,9 +192,9 @@ class _Pulls:
             sub_version=0,
             expression_type=kind,
             broker_name=one.broker_name,
-            in_bulk=True,
         )
-        self._under_way = (link.send(RequestCode.PULL_MESSAGE, encode_header(header)), offset)
+        fields = {**encode_header(header), BULK_FIELD: "true"}
+        self._under_way = (link.send(RequestCode.PULL_MESSAGE, fields), offset)
 
     def _following(self, head: Command, answer: PullResponse) -> int:
         """Where to go on after this answer."""

@@ -26,7 +26,8 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01payers\x02UNIQ_KEY\x01AA\x02"
 # Read once, when the broker starts; changing one is answered with a remark that says so.
 AT_NEXT_START = {
     "accessMessageInMemoryMaxRatio", "adminBrokerThreadPoolQueueCapacity", "bindAddress",
-    "brokerIP1", "brokerTopicEnable", "checkCRCOnRecover", "clusterTopicEnable",
+    "brokerIP1", "brokerTopicEnable", "bulkPullBytesMax", "bulkPullCountMax", "checkCRCOnRecover",
+    "clusterTopicEnable",
     "defaultTopicQueueNums", "flushConsumerOffsetInterval", "flushDiskType",
     "flushIntervalCommitLog", "listenPort", "loadBalanceThreadPoolQueueCapacity",
     "messageDelayLevel", "messageIndexEnable", "msgTraceTopicName", "regionId",

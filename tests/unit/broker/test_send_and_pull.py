@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from unit.broker.one_broker import UNIQUE_KEY, OneBroker, pass_time, records, small_files
+from unit.broker.one_broker import ADDRESS, UNIQUE_KEY, OneBroker, pass_time, records, small_files
 
 from downrange.broker.settings import BrokerSettings
 from downrange.protocol.batch import encode_batch
@@ -12,6 +12,7 @@ from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.statistics import ConsumeStats
 from downrange.protocol.headers.admin_group import GetConsumeStatsRequest
 from downrange.protocol.headers.fields import encode_header
+from downrange.protocol.headers.pull import BULK_FIELD
 from downrange.protocol.headers.send import SendRequestV2
 from downrange.protocol.properties import decode_properties
 from downrange.protocol.request_codes import RequestCode
@@ -277,7 +278,8 @@ def test_a_pull_in_bulk_gets_more_than_32_messages(tmp_path: Path) -> None:
                 await broker.send("orders", b"%d" % number)
             plain = await broker.pull("orders", max_msg_nums=50)
             assert len(records(plain)) == 32
-            bulk = await broker.pull("orders", max_msg_nums=50, in_bulk=True)
+            fields = {**_fields(broker, "orders", 0, max_msg_nums=50), BULK_FIELD: "true"}
+            bulk = await broker.client.call(ADDRESS, RequestCode.PULL_MESSAGE, fields, timeout_s=60)
             found = [record.body for record in records(bulk)]
             assert found == [b"%d" % number for number in range(50)]
 

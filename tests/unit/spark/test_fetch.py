@@ -14,6 +14,7 @@ from downrange.client.errors import (
     RocketMQError,
 )
 from downrange.protocol.command import Command, request, response
+from downrange.protocol.headers.pull import BULK_FIELD
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.spark.cluster import Cluster
@@ -73,10 +74,11 @@ def some(command: Command, count: int = 4) -> Command:
 def test_a_range_is_read_to_its_end_and_not_further() -> None:
     with ScriptedServer(on_pulls(lambda command, _: some(command))) as server:
         assert offsets(server, 3, 16) == list(range(3, 16))
-        asked = [pulled(one) for one in server.requests if one.code == PULL]
+        pulls = [one for one in server.requests if one.code == PULL]
+        asked = [pulled(one) for one in pulls]
     assert [one.queue_offset for one in asked] == [3, 7, 11, 15]
     assert [one.max_msg_nums for one in asked] == [13, 9, 5, 1]
-    assert all(one.in_bulk for one in asked)
+    assert all((one.ext_fields or {}).get(BULK_FIELD) == "true" for one in pulls)
     assert {one.consumer_group for one in asked} == {"TOOLS_CONSUMER"}
 
 

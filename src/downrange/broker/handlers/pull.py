@@ -15,7 +15,7 @@ from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.protocol.command import Command, response
 from downrange.protocol.command_codec import encode_command_start
 from downrange.protocol.headers.fields import decode_header
-from downrange.protocol.headers.pull import PullRequest
+from downrange.protocol.headers.pull import BULK_FIELD, PullRequest
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
@@ -202,7 +202,7 @@ class PullHandler:
                 header.max_msg_nums,
                 header.max_msg_bytes or BYTES_MAX,
                 message_filter,
-                in_bulk=header.in_bulk or False,
+                in_bulk=(request.ext_fields or {}).get(BULK_FIELD) == "true",
             )
         self._offsets.note_pull(group, topic, queue_id, result.next_offset)
         if may_park and header.sys_flag & COMMIT_FLAG and reset_offset is None:

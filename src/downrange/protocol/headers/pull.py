@@ -1,9 +1,15 @@
 """Headers of pulling messages from a queue."""
 
+from typing import Final
+
 import msgspec
 
 from downrange.protocol.headers.fields import Header
 from downrange.protocol.integers import Int32, Int64
+
+BULK_FIELD: Final = "downrangeBulk"
+"""Beside the fields of a pull, and ours: "true" asks for an answer as large as the broker gives at
+all. Apache's broker does not know it and answers within its usual limits."""
 
 
 class PullRequest(Header, frozen=True, kw_only=True):
@@ -26,9 +32,6 @@ class PullRequest(Header, frozen=True, kw_only=True):
     proxy_forward_client_id: str | None = msgspec.field(default=None, name="proxyFrowardClientId")
     lite_topic: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
-    # Ours: asks for an answer as large as the broker gives at all. Apache's broker does not know
-    # the field and answers within its usual limits.
-    in_bulk: bool | None = msgspec.field(default=None, name="downrangeBulk")
 
 
 class PullResponse(Header, frozen=True, kw_only=True):
