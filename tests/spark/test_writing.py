@@ -181,7 +181,7 @@ def test_store_files_are_a_table(spark: SparkSession, cluster: RocketMQCluster, 
         spark.read.format("rocketmq-store")
         .option("path", str(cluster.store))
         .option("subscribe", topic)
-        .option("splitBytes", str(1 << 20))
+        .option("splitBytes", str(16 << 20))
         .load()
     )
     assert sorted(row.body for row in stored.select("body").collect()) == sorted(
