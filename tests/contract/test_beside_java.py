@@ -16,6 +16,7 @@ from interop.client_facts import EXPECTED
 from interop.releases import SCENARIOS_5_5
 
 from downrange.client.consumer_settings import PushConsumerSettings
+from downrange.client.errors import NoRouteError
 from downrange.client.listeners import Batch, ConcurrentContext, ConsumeStatus, OrderlyContext
 from downrange.client.message import Message, ReceivedMessage
 from downrange.client.producer import Producer
@@ -200,6 +201,7 @@ def test_java_consumes_in_order_what_python_sent_in_order(cluster: ClientCluster
 
     async def main() -> None:
         async with Producer("python-in-order", client=client(cluster)) as producer:
+            await _until_routed(producer, f"{prefix}-topic")
             for number in range(COUNT):
                 key = number % KEYS
                 body = f"{key}/{10 + number}".encode()
@@ -208,6 +210,18 @@ def test_java_consumes_in_order_what_python_sent_in_order(cluster: ClientCluster
 
     asyncio.run(main())
     assert facts_of_java(cluster, "read-in-order", prefix) == EXPECTED["orderly"]
+
+
+async def _until_routed(producer: Producer, topic: str) -> None:
+    """Apache's broker says that it is up a little before the name server knows it."""
+    async with asyncio.timeout(WAIT_S_MAX):
+        while True:
+            try:
+                await producer.queues(topic)
+            except NoRouteError:
+                await pause(POLL_S)
+            else:
+                return
 
 
 def _by_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
