@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
-
-import pyarrow as pa
+from typing import Final, TypeVar
 
 SLICES_PER_S: Final = 10
+T = TypeVar("T")
 
 
 def slice_rows(rate: int) -> int:
@@ -15,29 +14,23 @@ def slice_rows(rate: int) -> int:
 
 
 def pace(
-    batches: Iterator[pa.RecordBatch],
-    rate: int,
-    now_s: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> Iterator[pa.RecordBatch]:
+    rows: Iterator[T], rate: int, now_s: Callable[[], float], sleep: Callable[[float], None]
+) -> Iterator[T]:
     """The same rows, each not before its time."""
     start_s = now_s()
-    passed = 0
     step = slice_rows(rate)
-    for batch in batches:
-        for at in range(0, batch.num_rows, step):
-            piece = batch.slice(at, step)
-            wait_s = start_s + passed / rate - now_s()
+    for number, row in enumerate(rows):
+        if number % step == 0:
+            wait_s = start_s + number / rate - now_s()
             if wait_s > 0:
                 sleep(wait_s)
-            passed += piece.num_rows
-            yield piece
+        yield row
 
 
-def paced(rate: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For `mapInArrow`, in one task."""
+def paced(rate: int) -> Callable[[Iterator[T]], Iterator[T]]:
+    """For `mapPartitions`, in one task."""
 
-    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return pace(batches, rate, time.monotonic, time.sleep)
+    def hold(rows: Iterator[T]) -> Iterator[T]:
+        return pace(rows, rate, time.monotonic, time.sleep)
 
     return hold

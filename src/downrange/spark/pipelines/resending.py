@@ -42,7 +42,8 @@ def resend(spark: SparkSession, frame: DataFrame, how: Resend, say: Callable[[st
     with _small_batches(spark, how.rate):
         if how.rate:
             # One task sends, or the rate would be that of each of them.
-            rows = rows.coalesce(1).mapInArrow(paced(how.rate), rows.schema)
+            held = rows.coalesce(1).rdd.mapPartitions(paced(how.rate))
+            rows = spark.createDataFrame(held, rows.schema, verifySchema=False)
         rows.write.format("rocketmq").options(**how.options).mode("append").save()
     say(f"sent {sent.get['rows']} messages")
 
