@@ -1,8 +1,10 @@
 """Holds rows back so that no more than so many pass in a second."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
+
+from pyspark.sql import Row
 
 SLICES_PER_S: Final = 10
 T = TypeVar("T")
@@ -14,7 +16,7 @@ def slice_rows(rate: int) -> int:
 
 
 def pace(
-    rows: Iterator[T], rate: int, now_s: Callable[[], float], sleep: Callable[[float], None]
+    rows: Iterable[T], rate: int, now_s: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[T]:
     """The same rows, each not before its time."""
     start_s = now_s()
@@ -27,10 +29,10 @@ def pace(
         yield row
 
 
-def paced(rate: int) -> Callable[[Iterator[T]], Iterator[T]]:
+def paced(rate: int) -> Callable[[Iterable[Row]], Iterable[Row]]:
     """For `mapPartitions`, in one task."""
 
-    def hold(rows: Iterator[T]) -> Iterator[T]:
+    def hold(rows: Iterable[Row]) -> Iterator[Row]:
         return pace(rows, rate, time.monotonic, time.sleep)
 
     return hold
