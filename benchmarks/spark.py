@@ -26,9 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from spark_cost import Cost, ProcessTimes, stages
 
+from downrange.client.settings import ClientSettings
 from downrange.spark import register
+from downrange.sync.consumers import PullConsumer
 
 QUERY_S_MAX = 300
+VISIBLE_S_MAX = 120.0
 COLUMNS = "topic,queueId,queueOffset,keys,body,storeTimestamp"
 GOALS = {"read": 0.8, "stream": 0.6, "write": 0.3, "store": 1.0}
 
@@ -80,6 +83,17 @@ class Comparison:
         """The same number of rows in a topic of each."""
         self._theirs.load(f"read-{size}", count, size)
         self._write_ours(f"read-{size}", size, count)
+        self._await_visible(f"read-{size}", count)
+
+    def _await_visible(self, topic: str, count: int) -> None:
+        """What a broker has stored is seen by consumers a little later."""
+        client = ClientSettings(name_servers=self._ours.name_server)
+        deadline_s = time.monotonic() + VISIBLE_S_MAX
+        with PullConsumer("benchmarks", client=client) as consumer:
+            queues = consumer.fetch_queues(topic)
+            while sum(map(consumer.max_offset, queues)) < count:
+                assert time.monotonic() < deadline_s, f"not all {count} rows became visible"
+                time.sleep(0.2)
 
     def run(self, size: int, count: int, write_count: int, runs: int) -> Iterator[Measure]:
         """All measures for bodies of one size."""

@@ -1,6 +1,6 @@
 """What a user would submit to a cluster: writes a topic, reads it back, as a table and a stream.
 
-usage: spark-submit --py-files downrange-….whl cluster_job.py NAME_SERVER TOPIC STORE FOLDER
+usage: spark-submit --py-files downrange-….zip cluster_job.py NAME_SERVER TOPIC STORE FOLDER
 
 Prints one line of JSON; the test compares it.
 """
