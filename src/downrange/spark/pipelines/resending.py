@@ -35,16 +35,16 @@ def resend(spark: SparkSession, frame: DataFrame, how: Resend, say: Callable[[st
     if how.dry_run:
         _tell(frame, say)
         return
+    rows = _as_messages(frame, keeps_queue=how.keeps_queue)
     sent = Observation()
-    rows = _as_messages(frame, keeps_queue=how.keeps_queue).observe(
-        sent, F.count(F.lit(1)).alias("rows")
-    )
     with _small_batches(spark, how.rate):
         if how.rate:
             # One task sends, or the rate would be that of each of them.
             held = rows.coalesce(1).rdd.mapPartitions(paced(how.rate))
             rows = spark.createDataFrame(held, rows.schema, verifySchema=False)
-        rows.write.format("rocketmq").options(**how.options).mode("append").save()
+        # Counted last: nothing is heard of what was observed below an RDD.
+        counted = rows.observe(sent, F.count(F.lit(1)).alias("rows"))
+        counted.write.format("rocketmq").options(**how.options).mode("append").save()
     say(f"sent {sent.get['rows']} messages")
 
 
