@@ -7,7 +7,7 @@ WORKERS ?= 2
 INTEROP := tests/interop tests/contract tests/outside
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types layers unit test test-spark faults fuzz interop oracle bench bench-spark clean
+.PHONY: help demo setup docs format lint types layers unit test test-spark faults fuzz interop oracle bench bench-spark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -17,6 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
+
+demo: $(STAMP) ## The whole system in a few minutes: cluster, producer, consumer group, Spark pipeline, chart (needs Java 17)
+	@$(BIN)/python -m examples.demo $(DEMO)
 
 setup: $(STAMP) ## Create .venv and install downrange with its development tools
 
@@ -43,7 +46,7 @@ faults: $(STAMP) ## The long form of the fault tests (an hour or more)
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
 
 test-spark: $(STAMP) ## All tests in a local Spark, the slow ones too (needs Java 17)
-	$(BIN)/pytest -q -m 'spark and not interop' tests/spark
+	$(BIN)/pytest -q -m 'spark and not interop' tests/spark tests/docs
 
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}
@@ -64,6 +67,11 @@ bench: $(STAMP) ## Measure the store, then broker and client beside the real Apa
 
 bench-spark: $(STAMP) ## Measure the Spark source, sink and store files beside the Kafka connector (needs Java 17 and Maven; ten minutes)
 	$(BIN)/python benchmarks/spark.py
+
+docs: $(STAMP) ## Build the documentation as a site in build/site; a broken link fails
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
