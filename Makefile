@@ -58,7 +58,7 @@ interop: $(STAMP) ## Exchange files with the real Apache RocketMQ, serve its cli
 	  $(BIN)/pytest -q -m interop --last-failed --last-failed-no-failures none $(INTEROP); }
 
 oracle: $(STAMP) ## Run the tests of clients, foreign and ours, and of mqadmin against Apache's own servers: are the tests right?
-	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/interop/test_python_producer.py tests/interop/test_mqadmin.py tests/contract
+	DOWNRANGE_ORACLE=1 $(BIN)/pytest -q -m interop tests/interop/test_java_clients.py tests/interop/test_go_client.py tests/interop/test_python_producer.py tests/interop/test_mqadmin.py tests/contract tests/spark
 
 bench: $(STAMP) ## Measure the store, then broker and client beside the real Apache RocketMQ (needs a JDK and Maven; half an hour)
 	$(BIN)/python benchmarks/store.py
