@@ -136,6 +136,7 @@ def test_a_dev_cluster_shows_all_of_its_servers_on_one_port() -> None:
         assert dev.stop()[0] == 0
     with DevProcess("--any-port", "--http-port", "-1") as dev:
         assert dev.ready.http is None
+        assert dev.stop()[0] == 0
 
 
 def test_the_command_line_wins_over_the_environment_and_this_over_the_file(tmp_path: Path) -> None:
