@@ -92,6 +92,9 @@ def test_a_job_with_the_package_as_a_wheel_writes_and_reads(
     cluster.create(topic, 4)
     package = wheel(tmp_path)
     job = Path(__file__).with_name("cluster_job.py")
+    # The process that plans a stream on the driver is not told of --py-files (PySpark 4.3).
+    around = environment(tmp_path)
+    around["PYTHONPATH"] += f"{os.pathsep}{package}"
     done = subprocess.run(
         [
             str(SPARK_HOME / "bin" / "spark-submit"), "--master", master,
@@ -100,7 +103,7 @@ def test_a_job_with_the_package_as_a_wheel_writes_and_reads(
             "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=768m",
             str(job), cluster.names.address, topic, str(cluster.store), str(tmp_path),
         ],
-        cwd=tmp_path, env=environment(tmp_path), stdin=subprocess.DEVNULL,
+        cwd=tmp_path, env=around, stdin=subprocess.DEVNULL,
         capture_output=True, timeout=JOB_S_MAX, check=False,
     )  # fmt: skip
     said = [
