@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import gc
-import importlib
 import logging
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from downrange.app.event_loop import loop_factory
 from downrange.app.systemd import READY, STOPPING, notify
 from downrange.runtime.durable_file import DurableFileError
 from downrange.runtime.service import OnFailure
@@ -90,7 +90,7 @@ def run_service(build: Callable[[OnFailure], Service]) -> int:
     stopped in order. A second signal ends the process at once.
     """
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_serve(build))
     except StartError as error:
         _log.critical("cannot start: %s", error)
@@ -151,13 +151,3 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"{error.strerror}; stop who listens there or choose another port"
     return str(error)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one: half the cost per message."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from downrange.model.names import check_group, check_topic
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import parse_address
+from downrange.spark.columns import KNOWN_COLUMNS
 
 _SEPARATORS: Final = (";", ",")
 T = TypeVar("T")
@@ -49,6 +51,32 @@ def names(text: str) -> tuple[str, ...]:
     if not found:
         raise ValueError("it names nothing; give names with commas between them")
     return tuple(found)
+
+
+def topic_name(text: str) -> str:
+    """The name of a topic."""
+    check_topic(text)
+    return text
+
+
+def topic_names(text: str) -> tuple[str, ...]:
+    """Names of topics with commas between them."""
+    return tuple(topic_name(name) for name in names(text))
+
+
+def group_name(text: str) -> str:
+    """The name of a group."""
+    check_group(text)
+    return text
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    """Columns with commas between them, found without regard to case, as Spark does."""
+    by_lower = {name.lower(): name for name in KNOWN_COLUMNS}
+    for name in names(text):
+        if name.lower() not in by_lower:
+            raise ValueError(f"{name!r} is no column; there are {', '.join(KNOWN_COLUMNS)}")
+    return tuple(dict.fromkeys(by_lower[name.lower()] for name in names(text)))
 
 
 def addresses(text: str) -> tuple[str, ...]:

@@ -11,19 +11,20 @@ from typing import Final
 
 from downrange.client.subscription import SubscriptionError, subscribe
 from downrange.filtering.tags import EVERYTHING, SQL92_TYPE, TAG_TYPE
-from downrange.model.names import InvalidNameError, check_group, check_topic
 from downrange.model.topics import MessageQueue
 from downrange.spark import offsets as offsets_text
-from downrange.spark.columns import ALL_COLUMNS, KNOWN_COLUMNS
+from downrange.spark.columns import ALL_COLUMNS
 from downrange.spark.connecting import Connecting
 from downrange.spark.connection_options import credentials, name_servers, tls_files
 from downrange.spark.offsets import Offsets, topics_of
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
-    names,
+    column_names,
+    group_name,
     seconds_of_ms,
     switch,
+    topic_names,
     whole,
 )
 
@@ -118,7 +119,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOpt
         _check_kind(texts, is_stream=is_stream)
     topics, pattern, queues = _subscription(texts)
     tags, wanted, sql92 = _filter(texts)
-    group = texts.value("groupId", _group, "")
+    group = texts.value("groupId", group_name, "")
     return ReadOptions(
         connecting=_connecting(texts),
         topics=topics,
@@ -134,7 +135,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOpt
         sql92=sql92,
         group=group,
         include_properties=texts.value("includeProperties", switch, default=True),
-        fields=texts.value("fields", _fields, ALL_COLUMNS),
+        fields=texts.value("fields", column_names, ALL_COLUMNS),
         pull_batch_size=texts.value("pullBatchSize", whole(1, 1_000_000), PULL_BATCH_SIZE),
         check_crc=texts.value("checkCrc", switch, default=False),
         drop_duplicates=texts.value("dropDuplicates", switch, default=False),
@@ -175,7 +176,7 @@ def _subscription(texts: OptionTexts) -> tuple[tuple[str, ...], str, frozenset[M
         )
     no_topics: tuple[str, ...] = ()
     no_queues: frozenset[MessageQueue] = frozenset()
-    topics = texts.value("subscribe", _topics, no_topics)
+    topics = texts.value("subscribe", topic_names, no_topics)
     pattern = texts.value("subscribePattern", _pattern, "")
     queues = texts.value("assign", offsets_text.parse_queues, no_queues)
     return (tuple(topics_of(queues)) if queues else topics), pattern, queues
@@ -228,37 +229,9 @@ def _offsets(text: str, side: str) -> Offsets:
         raise ValueError(f"{error}; {words} or offsets of queues as JSON are allowed") from None
 
 
-def _topics(text: str) -> tuple[str, ...]:
-    found = names(text)
-    for topic in found:
-        try:
-            check_topic(topic)
-        except InvalidNameError as error:
-            raise ValueError(str(error)) from None
-    return found
-
-
-def _group(text: str) -> str:
-    try:
-        check_group(text)
-    except InvalidNameError as error:
-        raise ValueError(str(error)) from None
-    return text
-
-
 def _pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is no regular expression: {error}") from None
     return text
-
-
-def _fields(text: str) -> tuple[str, ...]:
-    by_lower = {name.lower(): name for name in KNOWN_COLUMNS}
-    found = []
-    for name in names(text):
-        if name.lower() not in by_lower:
-            raise ValueError(f"{name!r} is no column; there are {', '.join(KNOWN_COLUMNS)}")
-        found.append(by_lower[name.lower()])
-    return tuple(found)

@@ -6,9 +6,15 @@ from typing import Final
 
 from downrange.filtering.errors import FilterSyntaxError
 from downrange.filtering.tags import parse_tags
-from downrange.model.names import InvalidNameError, check_topic
-from downrange.spark.columns import ALL_COLUMNS, KNOWN_COLUMNS
-from downrange.spark.option_values import OptionError, OptionTexts, names, switch, whole
+from downrange.spark.columns import ALL_COLUMNS
+from downrange.spark.option_values import (
+    OptionError,
+    OptionTexts,
+    column_names,
+    switch,
+    topic_names,
+    whole,
+)
 
 SPLIT_BYTES: Final = 64 * 1024 * 1024
 _SPLIT_BYTES_MIN: Final = 64 * 1024
@@ -50,11 +56,11 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
     time_ms = whole(0, TIME_MS_MAX)
     return StoreOptions(
         path=texts.text("path").strip(),
-        topics=texts.value("subscribe", _topics, ()),
+        topics=texts.value("subscribe", topic_names, ()),
         start_ms=texts.value("startingTimestamp", time_ms, -1),
         end_ms=texts.value("endingTimestamp", time_ms, TIME_MS_MAX),
         tags=texts.value("tags", _tags, ()),
-        fields=texts.value("fields", _fields, ALL_COLUMNS),
+        fields=texts.value("fields", column_names, ALL_COLUMNS),
         include_properties=texts.value("includeProperties", switch, True),
         skips_damage=texts.value("onDamage", _skips, False),
         check_crc=texts.value("checkCrc", switch, True),
@@ -63,30 +69,12 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
     )
 
 
-def _topics(text: str) -> tuple[str, ...]:
-    found = names(text)
-    for topic in found:
-        try:
-            check_topic(topic)
-        except InvalidNameError as error:
-            raise ValueError(str(error)) from None
-    return found
-
-
 def _tags(text: str) -> tuple[str, ...]:
     try:
         parsed = parse_tags(text)
     except FilterSyntaxError as error:
         raise ValueError(str(error)) from None
     return () if parsed.is_everything else tuple(sorted(parsed.tags))
-
-
-def _fields(text: str) -> tuple[str, ...]:
-    found = names(text)
-    for name in found:
-        if name not in KNOWN_COLUMNS:
-            raise ValueError(f"{name!r} is no column; there are {', '.join(KNOWN_COLUMNS)}")
-    return found
 
 
 def _skips(text: str) -> bool:

@@ -10,14 +10,15 @@ from typing import Final
 
 from downrange.client.acl_signature import Credentials
 from downrange.client.settings import ClientSettings, ProducerSettings
-from downrange.model.names import InvalidNameError, check_group, check_topic
 from downrange.spark.connection_options import credentials, name_servers, tls_files
 from downrange.spark.link import TlsFiles
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
+    group_name,
     seconds_of_ms,
     switch,
+    topic_name,
     whole,
 )
 
@@ -101,8 +102,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     time_ms = seconds_of_ms(1, _MS_LIMIT)
     return WriteOptions(
         name_servers=name_servers(texts),
-        topic=texts.value("topic", _topic, None),
-        producer_group=texts.value("producerGroup", _group, DEFAULT_GROUP),
+        topic=texts.value("topic", topic_name, None),
+        producer_group=texts.value("producerGroup", group_name, DEFAULT_GROUP),
         namespace=texts.text("namespace").strip(),
         credentials=credentials(texts),
         tls=tls_files(texts),
@@ -116,22 +117,6 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         drops_reserved=texts.value("reservedProperties", _drops, False),
         stamps_rows=texts.value("stampRows", switch, True),
     )
-
-
-def _topic(text: str) -> str | None:
-    try:
-        check_topic(text)
-    except InvalidNameError as error:
-        raise ValueError(str(error)) from None
-    return text
-
-
-def _group(text: str) -> str:
-    try:
-        check_group(text)
-    except InvalidNameError as error:
-        raise ValueError(str(error)) from None
-    return text
 
 
 def _drops(text: str) -> bool:

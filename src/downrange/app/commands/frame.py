@@ -29,6 +29,7 @@ from downrange.admin.admin_client import AdminClient
 from downrange.admin.errors import NothingThereError, WrongRequestError
 from downrange.app.commands.contexts import Cluster, ContextError, Contexts, chosen_cluster
 from downrange.app.commands.output import Form, Shown, write
+from downrange.app.event_loop import loop_factory
 from downrange.client.errors import (
     BrokerRefusal,
     BrokerUnreachableError,
@@ -167,7 +168,7 @@ def cluster_command(
                 contexts = Contexts.of_user(os.environ)
                 cluster = chosen_cluster(name_servers, context, os.environ, contexts)
                 call = Call(form, _settings(cluster, timeout_s), cluster.origin)
-                with asyncio.Runner(loop_factory=_loop()) as runner:
+                with asyncio.Runner(loop_factory=loop_factory()) as runner:
                     return runner.run(function(call, **given))  # type: ignore[arg-type, call-arg]
 
             with _logging(verbose=verbose):
@@ -357,12 +358,3 @@ def _logging(*, verbose: bool) -> Iterator[None]:
     finally:
         logger.setLevel(before[0])
         logger.propagate, logger.handlers = before[1:]
-
-
-def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
