@@ -141,7 +141,7 @@ def test_statistics_have_the_same_rows(both: TwoClusters, more: list[str]) -> No
 OF_THE_MACHINE = re.compile(
     r"\w+Capacity|\w+Tps|\w+EntireTimeMax|putLatency\w+|putMessage(DistributeTime|SizeTotal|AverageSize)"
     r"|\w+Time[sS]tamp|runtime|commitLogMaxOffset|\w+DiskRatio\S*"
-    r"|\w+QueueHeadWaitTimeMills|\w+QueueSize|pageCacheLockTimeMills|remain\w+|dispatchBehindBytes"
+    r"|\w+QueueHeadWaitTimeMills|\w+QueueSize|pageCacheLockTimeMills|remain\w+|dispatchBehindBytes|timerReadBehind"
 )
 
 
