@@ -17,7 +17,9 @@ _VALUE_END = 2
 _UNIQUE_NAME_BYTES = len(b"UNIQ_KEY\x01")
 _RESTS_MAX = 4096
 _REST_BYTES_MAX = 1024
-_NO_SHAPE: tuple[bytes, bytes, int, tuple[bytes, ...]] = (b"\x02", b"\x02", 0, ())  # nothing has it
+# What stands before and behind the unique id of a text, and what was found there.
+_Shape = tuple[bytes, bytes, int, tuple[bytes, ...]]
+_NO_SHAPE: _Shape = (b"\x02", b"\x02", 0, ())  # nothing has it
 
 # A record on its way into its consume queue and the key index; a plain tuple, because there is one
 # for every message: queue, whether it gets an entry there, queue offset, physical offset, size,
@@ -33,8 +35,7 @@ class EntryReader:
         # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
         self._tags: dict[bytes, tuple[int, bytes]] = {}
         self._rests: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
-        # What stood before and behind the unique id in the last text, and what was found there.
-        self._shape: tuple[bytes, bytes, int, tuple[bytes, ...]] = _NO_SHAPE
+        self._shape = _NO_SHAPE  # of a text of the last batch
 
     def tag_code_and_keys(
         self, topic: str, sys_flag: int, properties: bytes, store_timestamp: int
@@ -44,16 +45,11 @@ class EntryReader:
         But for its unique id a producer's messages mostly have the same text, so what is found in
         the rest of it is remembered.
         """
-        start = properties.rfind(b"UNIQ_KEY\x01")
-        end = properties.find(b"\x02", start)
-        is_plain = start == 0 or (start > 0 and properties[start - 1] == _VALUE_END)
-        if is_plain and end - start > _UNIQUE_NAME_BYTES:
-            rest = properties[:start] + properties[end + 1 :]
+        start, end = _unique_id(properties)
+        if start:
+            rest = properties[: start - _UNIQUE_NAME_BYTES] + properties[end + 1 :]
             code, more_keys = self._rests.get(rest) or self.tag_and_keys(rest)
-            start += _UNIQUE_NAME_BYTES
             keys = [properties[start:end], *more_keys]
-            if rest in self._rests:
-                self._shape = (properties[:start], properties[end:], code, more_keys)
         else:  # none, or in a strange place
             strange_key = find_property(properties, b"UNIQ_KEY")
             code, more_keys = self.tag_and_keys(properties)
@@ -79,9 +75,15 @@ class EntryReader:
                 found.append((code, [key, *more_keys]))
                 continue
             found.append(self.tag_code_and_keys(topic, sys_flag, text, store_timestamp))
-            before, behind, code, more_keys = self._shape
+            before, behind, code, more_keys = self._shape = self._shape_of(text)
             start, end = len(before), -len(behind)
         return found
+
+    def _shape_of(self, text: bytes) -> _Shape:
+        start, end = _unique_id(text)
+        rest = text[: start - _UNIQUE_NAME_BYTES] + text[end + 1 :] if start else None
+        known = self._rests.get(rest) if rest is not None else None
+        return _NO_SHAPE if known is None else (text[:start], text[end:], *known)
 
     def tag_and_keys(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
         """Tag code and keys in a text, but for the unique id."""
@@ -128,6 +130,16 @@ class EntryReader:
             self._tags.clear()
         found = self._tags[tag] = (java_hash_bytes(tag), TAG_KEY_PREFIX + tag)
         return found
+
+
+def _unique_id(text: bytes) -> tuple[int, int]:
+    """Where the unique id stands; zeros if there is none, or one in a strange place."""
+    start = text.rfind(b"UNIQ_KEY\x01")
+    end = text.find(b"\x02", start)
+    is_plain = start == 0 or (start > 0 and text[start - 1] == _VALUE_END)
+    if is_plain and end - start > _UNIQUE_NAME_BYTES:
+        return start + _UNIQUE_NAME_BYTES, end
+    return 0, 0
 
 
 def _value(properties: bytes, name_with_end: bytes) -> bytes | None:
