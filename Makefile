@@ -7,7 +7,7 @@ WORKERS ?= 2
 INTEROP := tests/interop tests/contract tests/outside
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup docs format lint types layers unit test test-spark faults fuzz interop oracle bench bench-spark clean
+.PHONY: help demo setup docs format lint types layers unit test test-spark faults search fuzz interop oracle bench bench-spark clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ faults: $(STAMP) ## The long form of the fault tests (an hour or more)
 
 test-spark: $(STAMP) ## All tests in a local Spark, the slow ones too (needs Java 17)
 	$(BIN)/pytest -q -m 'spark and not interop' tests/spark tests/docs
+
+search: $(STAMP) ## Run the property tests on new random examples; `make test` takes the same ones each time
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile search -m 'hypothesis and not (long or interop or spark)' tests
 
 fuzz: $(STAMP) ## Feed random bytes to every decoder, FUZZ_SECONDS=60 by default
 	$(BIN)/python scripts/fuzz.py --seconds $${FUZZ_SECONDS:-60}
