@@ -1,8 +1,8 @@
 """Does for the store what the passive store does not do itself: dispatch, flush, expire, on time.
 
-Appends of one turn of the event loop are dispatched together at its end. Syncs run in one thread of
-their own; while one runs, what is appended meanwhile waits for the next, so that a disk of any
-speed is asked as seldom as it can bear.
+Appends of one turn of the event loop are dispatched together at its end. Syncs, and what is fetched
+ahead of the writer, run in one thread of their own; while a sync runs, what is appended meanwhile
+waits for the next, so that a disk of any speed is asked as seldom as it can bear.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from downrange.runtime.service import Supervisor
 from downrange.store.errors import PutStatus
 from downrange.store.flush import FlushJob, Release
 from downrange.store.message_store import MessageStore
+from downrange.store.runway import Runway
 from downrange.store.settings import FlushMode
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class StoreKeeper:
         self._is_due = False
         self._is_flushing = False
         self._is_deriving = False
+        self._is_fetching = False
+        self._runway = Runway(store.log)
         self._derived_until = -1
         self._syncs = syncs
         self._note_waiting = note_waiting
@@ -84,7 +87,7 @@ class StoreKeeper:
         self._is_stopping = True
         try:
             async with asyncio.timeout(STOP_S_MAX):
-                while self._is_flushing or self._is_deriving:
+                while self._is_flushing or self._is_deriving or self._is_fetching:
                     await self._next_end()
         except TimeoutError:
             _log.error("the disk has not finished a sync for %.0f s", STOP_S_MAX)
@@ -99,10 +102,26 @@ class StoreKeeper:
         self._is_due = False
         if self.is_sync:
             self._start_flush()
+        if not self._is_fetching:
+            self._fetch_ahead()
         # Half of a long line at once, or consumers would fall behind for as long as a flood lasts.
         count_max = max(DISPATCH_COUNT_MAX, self._store.pending_count // 2)
         if self._store.dispatch_some(count_max) >= count_max:
             self.note_append()
+
+    def _fetch_ahead(self) -> None:
+        stretch = self._runway.next_stretch()
+        if stretch is not None and not self._is_stopping:
+            self._is_fetching = True
+            self._supervisor.spawn("fetch log", self._run_fetch(stretch))
+
+    async def _run_fetch(self, stretch: Callable[[], None]) -> None:
+        try:
+            await self._syncs.run(stretch)
+        except OSError as error:
+            _log.warning("the log ahead could not be fetched: %s", error)  # the next write will
+        self._is_fetching = False
+        self._is_idle.set()
 
     def _start_flush(self) -> None:
         if self._is_flushing or self._is_stopping:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+_FETCH_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
@@ -118,6 +120,17 @@ class Disk:
         """Reserve blocks, so that a later write through a mapping cannot run out of space."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, offset, length)
+
+    def fetch(self, descriptor: int, offset: int, length: int) -> None:
+        """Have a part of a file in memory; releases the interpreter while the system works.
+
+        Advice alone (`POSIX_FADV_WILLNEED`) fetches single pages, of which each costs a fault at
+        its first write; a read fetches them in large pieces.
+        """
+        if hasattr(os, "preadv"):
+            buffer = bytearray(min(length, _FETCH_BYTES))
+            for start in range(offset, offset + length, _FETCH_BYTES):
+                os.preadv(descriptor, [buffer], start)
 
     def sync(self, descriptor: int) -> None:
         """Make the content of a file durable; releases the interpreter while the disk works."""

@@ -35,6 +35,11 @@ class CommitLog:
         self._last = self.chain.segments[-1] if self.chain.segments else None
 
     @property
+    def last(self) -> Segment | None:
+        """The file that is written."""
+        return self._last
+
+    @property
     def min_offset(self) -> int:
         """Physical offset of the oldest byte."""
         return self.chain.min_offset

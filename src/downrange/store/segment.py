@@ -87,6 +87,10 @@ class Segment:
         self._disk.allocate(self._descriptor, self.reserved, target - self.reserved)
         self.reserved = target
 
+    def fetch(self, start: int, end: int) -> None:
+        """Bring this part into memory; may block, may be called in another thread."""
+        self._disk.fetch(self._descriptor, start, end - start)
+
     def sync(self) -> None:
         """Make everything appended so far durable; may block, may be called in another thread."""
         self._disk.sync(self._descriptor)
