@@ -1,6 +1,6 @@
 """Requests of a producer on one connection, written together and timed together.
 
-All that is sent in one turn of the event loop goes out with one write, and one timer watches the
+What is sent in one turn of the event loop goes out with few writes, and one timer watches the
 oldest deadline instead of one timer for each request: that is most of what a small message costs.
 """
 
@@ -14,6 +14,9 @@ from downrange.remoting.connection import Connection
 from downrange.remoting.errors import RequestTimeoutError, TooManyRequestsError
 
 BYTES_IN_FLIGHT_MAX: Final = 256 * 1024 * 1024  # sent and not answered, on one connection
+
+# Beyond so many they are written at once: the broker works on these while the next are made.
+_PARTS_TOGETHER_MAX: Final = 2 * 16
 
 _FRAME_START: Final = Struct(">ii")
 _WORD_BYTES: Final = 4
@@ -76,13 +79,15 @@ class SendChannel:
         self.answered(opaque)
 
     def write(self, header: bytes, body: bytes) -> None:
-        """Send a JSON header and a body, with all others of this turn of the loop."""
+        """Send a JSON header and a body, with others of this turn of the loop."""
         out = self._out
         if not out:
             self._loop.call_soon(self._flush)
         length = len(header)
         out.append(_FRAME_START.pack(_WORD_BYTES + length + len(body), length) + header)
         out.append(body)
+        if len(out) >= _PARTS_TOGETHER_MAX:
+            self._flush()
 
     def _flush(self) -> None:
         out, self._out = self._out, []

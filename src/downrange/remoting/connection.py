@@ -1,7 +1,7 @@
 """One connection, both directions: cuts frames, answers requests, pairs replies.
 
-All frames of one read are answered with one write. A handler returns its answer directly; only one
-that has to wait returns a coroutine, which gets a task of its own.
+Frames of one read are answered together, with few writes. A handler returns its answer directly;
+only one that has to wait returns a coroutine, which gets a task of its own.
 """
 
 import asyncio
@@ -27,6 +27,10 @@ _log = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 8 * 1024 * 1024  # beyond it a reader is slow, and pulls wait
 GATHERED_BYTES_MAX = 16 * 1024  # a larger command is written at once, with those before it
+# A write costs more than a request, so requests and answers are gathered. But while one end gathers
+# the other has nothing to do: beyond so many both work at the same time.
+COMMANDS_TOGETHER_MAX = 4
+ANSWERS_TOGETHER_MAX = 16
 CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
 # Answers to one read go out with one write, unless they are many or large.
 ANSWER_PARTS_MAX = 128
@@ -94,7 +98,7 @@ class Connection(asyncio.Protocol):
             self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answer every whole frame that has arrived, with one write."""
+        """Answer every whole frame that has arrived."""
         self.last_read_s = self._loop.time()
         self._decoder.feed(data)
         if self.is_writable or not self._is_accepted:
@@ -110,6 +114,11 @@ class Connection(asyncio.Protocol):
                     answer = shortcut(frame, self)
                     if answer is not None:
                         out.append(answer)
+                        if len(out) >= ANSWERS_TOGETHER_MAX:
+                            self._write(out)
+                            out = []
+                            if not self.is_writable:
+                                return
                         continue
                 command = decode_command(frame)
                 if command.is_response:
@@ -221,15 +230,12 @@ class Connection(asyncio.Protocol):
         self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body, one_way=True))
 
     def send(self, command: Command) -> None:
-        """Write a command with all others of this turn; nothing happens if the connection is gone.
-
-        A consumer pulls many queues over one connection, and a write costs more than a request.
-        """
+        """Write a command, with others of this turn; nothing happens if the connection is gone."""
         data = encode_command(command)
         if not self._unsent:
             self._loop.call_soon(self._send_all)
         self._unsent.append(data)
-        if len(data) > GATHERED_BYTES_MAX:
+        if len(data) > GATHERED_BYTES_MAX or len(self._unsent) >= COMMANDS_TOGETHER_MAX:
             self._send_all()
 
     def reply(self, answer: Answer) -> None:

@@ -162,6 +162,11 @@ class FaultyDisk(Disk):
         self._enter("allocate", self._path(descriptor))
         super().allocate(descriptor, offset, length)
 
+    def fetch(self, descriptor: int, offset: int, length: int) -> None:
+        """As `Disk.fetch`."""
+        self._enter("fetch", self._path(descriptor))
+        super().fetch(descriptor, offset, length)
+
     def sync(self, descriptor: int) -> None:
         """As `Disk.sync`, the hook before it."""
         path = self._path(descriptor)
