@@ -20,7 +20,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contenders import Contender, apache_rocketmq, downrange, java_tool_rates
+from contenders import (
+    Contender,
+    apache_rocketmq,
+    busy_rate,
+    downrange,
+    java_consumer_rates,
+    java_tool_rates,
+)
 from load import Load, Measured, publish_to_consume, run_load
 from machine import facts
 
@@ -36,7 +43,7 @@ BACKLOG = 1_000_000
 PUBLISH_RATE = 200.0
 JAVA_THREADS = "64"
 CONSUMER_LINES = 14
-TOOL_WARM_LINES = 8  # the tool's own first seconds, while its code is being compiled
+TOOL_WARM_LINES = 18  # its code is being compiled, and a report is the mean of ten seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +150,8 @@ class Comparison:
         """RocketMQ's benchmark Consumer on a backlog."""
 
         def rate(contender: Contender) -> float:
-            arguments = ["-t", "Backlog", "-g", f"consumers-{run}"]
-            rates = java_tool_rates(
-                self._folder, contender.name_server, "Consumer", arguments, lines
-            )
-            busy = sorted(rate for rate in rates if rate)
-            return statistics.median(busy[len(busy) // 2 :]) if busy else 0.0
+            group = f"consumers-{run}"
+            return busy_rate(java_consumer_rates(self._folder, contender.name_server, group, lines))
 
         self.take("Java consumer on a backlog", "msg/s", rate, Goal(1.0))
 

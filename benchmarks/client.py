@@ -18,7 +18,14 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contenders import Contender, apache_rocketmq, downrange, java_tool_rates
+from contenders import (
+    Contender,
+    apache_rocketmq,
+    busy_rate,
+    downrange,
+    java_consumer_rates,
+    java_tool_rates,
+)
 from interop import apache
 from interop.releases import PUBLISH_LATENCY
 from load import Load, run_load
@@ -28,7 +35,7 @@ from proxy import GRPC_CLIENT, grpc_python, start_proxy
 BACKLOG = 1_500_000
 IN_FLIGHT = 64
 RATE = 200
-TOOL_WARM_LINES = 8  # the tool's own first seconds, while its code is being compiled
+TOOL_WARM_LINES = 18  # its code is being compiled, and a report is the mean of ten seconds
 CONSUMER_LINES = 10
 WORK_S_MAX = 120.0
 JAVA_WARM = 2_000  # messages, for the compiler
@@ -107,11 +114,10 @@ class Comparison:
             "consume", "Backlog", "--group", f"ours-{run}", "--warm", "0.5", "--seconds", "4"
         )
         cpu_s: list[float] = []
-        arguments = ["-t", "Backlog", "-g", f"theirs-{run}"]
-        rates = self._java_tool("Consumer", arguments, CONSUMER_LINES, cpu_s)
-        # As for broker.py: the better half of the busy seconds; the first compile the code.
-        busy = sorted(rate for rate in rates if rate)
-        rate = statistics.median(busy[len(busy) // 2 :]) if busy else 0.0
+        rates = java_consumer_rates(
+            self._folder / "tools", self._broker.name_server, f"theirs-{run}", CONSUMER_LINES, cpu_s
+        )
+        rate = busy_rate(rates)
         self._add("push consumer on a backlog", ours["rate"], rate)
         cpu_us = (cpu_s[-1] - cpu_s[0]) / max(sum(rates[1:]), 1) * 1e6
         self._add("push consumer: CPU", ours["cpu_us"], cpu_us)

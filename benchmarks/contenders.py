@@ -1,6 +1,7 @@
 """The two brokers that are compared, each with its name server, started and watched alike."""
 
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ BROKER_JVM = (
 TOOL_JVM = ("-Xms512m", "-Xmx1g")
 TOOL_STOP_S = 20.0
 TOOL_S_MAX = 120.0
+CONSUMER_STARTS_MAX = 3
 _RATE = re.compile(r"(?:Send|Consume) TPS: (\d+)")
 
 
@@ -149,3 +151,28 @@ def java_tool_rates(
     finally:
         process.kill()
         process.wait(TOOL_STOP_S)
+
+
+def java_consumer_rates(
+    folder: Path, name_server: str, group: str, lines: int, cpu_s: list[float] | None = None
+) -> list[int]:
+    """What RocketMQ's benchmark Consumer reports of the topic Backlog.
+
+    A Java consumer whose first rebalance meets its own heartbeat is refused pulls (code 25, by any
+    broker) until the next heartbeat, half a minute later; such a start is taken again.
+    """
+    rates: list[int] = []
+    for attempt in range(CONSUMER_STARTS_MAX):
+        if cpu_s is not None:
+            cpu_s.clear()
+        arguments = ["-t", "Backlog", "-g", f"{group}-{attempt}"]
+        rates = java_tool_rates(folder, name_server, "Consumer", arguments, lines, cpu_s)
+        if any(rates):
+            break
+    return rates
+
+
+def busy_rate(rates: list[int]) -> float:
+    """The median of the better half of the busy seconds; in the first ones code is compiled."""
+    busy = sorted(rate for rate in rates if rate)
+    return statistics.median(busy[len(busy) // 2 :]) if busy else 0.0

@@ -96,14 +96,18 @@ async def produce(
     )
     if dry_run:
         count = sum(len(some) for some in lines)
-        call.note(f"{count} messages would be sent to {topic}")
+        call.note(f"{_messages(count)} would be sent to {topic}")
         return None
     target = await _queue(call, topic, broker, queue)
     in_order = order_key is not None or queue is not None
     async with connect(settings=call.settings) as mq:
         count = await _send_all(mq, topic, lines, target, call.form, in_order=in_order)
-    call.note(f"{count} messages sent to {topic}")
+    call.note(f"{_messages(count)} sent to {topic}")
     return None
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
 
 
 async def _send_all(
