@@ -155,6 +155,7 @@ def test_the_runtime_table_has_the_same_keys_and_totals(both: TwoClusters) -> No
 
 # What a test sets for one of them, what is the machine's.
 OWN_SETTINGS = {
+    "haListenPort",
     "listenPort",
     "namesrvAddr",
     "diskMaxUsedSpaceRatio",
