@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contenders import (
+    TOOL_WARM_LINES,
     Contender,
     apache_rocketmq,
     busy_rate,
@@ -43,7 +44,6 @@ BACKLOG = 1_000_000
 PUBLISH_RATE = 200.0
 JAVA_THREADS = "64"
 CONSUMER_LINES = 14
-TOOL_WARM_LINES = 18  # its code is being compiled, and a report is the mean of ten seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contenders import (
+    TOOL_WARM_LINES,
     Contender,
     apache_rocketmq,
     busy_rate,
@@ -35,7 +36,6 @@ from proxy import GRPC_CLIENT, grpc_python, start_proxy
 BACKLOG = 1_500_000
 IN_FLIGHT = 64
 RATE = 200
-TOOL_WARM_LINES = 18  # its code is being compiled, and a report is the mean of ten seconds
 CONSUMER_LINES = 10
 WORK_S_MAX = 120.0
 JAVA_WARM = 2_000  # messages, for the compiler

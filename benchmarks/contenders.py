@@ -27,6 +27,7 @@ BROKER_JVM = (
 TOOL_JVM = ("-Xms512m", "-Xmx1g")
 TOOL_STOP_S = 20.0
 TOOL_S_MAX = 120.0
+TOOL_WARM_LINES = 18  # its code is being compiled, and a report is the mean of ten seconds
 CONSUMER_STARTS_MAX = 3
 _RATE = re.compile(r"(?:Send|Consume) TPS: (\d+)")
 

@@ -32,7 +32,7 @@ GATHERED_BYTES_MAX = 16 * 1024  # a larger command is written at once, with thos
 COMMANDS_TOGETHER_MAX = 4
 ANSWERS_TOGETHER_MAX = 16
 CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
-# Answers to one read go out with one write, unless they are many or large.
+# The same for answers of handlers, which may be large and have several parts.
 ANSWER_PARTS_MAX = 128
 ANSWER_PART_BYTES_MAX = 64 * 1024
 WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
@@ -110,28 +110,25 @@ class Connection(asyncio.Protocol):
         out: list[bytes | memoryview] = []
         try:
             while (frame := decoder.next_frame()) is not None:
-                if shortcut is not None:
-                    answer = shortcut(frame, self)
-                    if answer is not None:
-                        out.append(answer)
-                        if len(out) >= ANSWERS_TOGETHER_MAX:
-                            self._write(out)
-                            out = []
-                            if not self.is_writable:
-                                return
+                answer = shortcut(frame, self) if shortcut is not None else None
+                if answer is not None:
+                    out.append(answer)
+                    if len(out) < ANSWERS_TOGETHER_MAX:
                         continue
-                command = decode_command(frame)
-                if command.is_response:
-                    self._take_reply(command)
                 else:
+                    command = decode_command(frame)
+                    if command.is_response:
+                        self._take_reply(command)
+                        continue
                     self._serve(command, out)
-                    if out and (
-                        len(out) >= ANSWER_PARTS_MAX or len(out[-1]) >= ANSWER_PART_BYTES_MAX
+                    if not out or (
+                        len(out) < ANSWER_PARTS_MAX and len(out[-1]) < ANSWER_PART_BYTES_MAX
                     ):
-                        self._write(out)
-                        out = []
-                        if self._is_accepted and not self.is_writable:
-                            return
+                        continue
+                self._write(out)
+                out = []
+                if self._is_accepted and not self.is_writable:
+                    return
         except RemoteProtocolError as error:
             _log.warning("closing %s, which sent nonsense: %s", self.address, error)
             self._write(out)
