@@ -8,8 +8,9 @@ from spark.pipeline_files import head, load, rows_of, run_text
 from spark.rocketmq_cluster import RocketMQCluster
 
 from downrange.spark.columns import ALL_COLUMNS
-from downrange.spark.pipelines.archive import archive_schema, read_archive
-from downrange.spark.pipelines.archive_log import ArchiveError
+from downrange.spark.pipelines.archive import read_archive
+from downrange.spark.pipelines.archive_errors import ArchiveError
+from downrange.spark.pipelines.archive_rows import archive_schema
 from downrange.spark.pipelines.watching import PipelineFailedError
 
 

@@ -3,85 +3,18 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from spark.pipeline_files import head, load, rows_of
+from spark.pipeline_process import ROWS, SPARK, Driver, run_with_kills
 from spark.rocketmq_cluster import RocketMQCluster
 
 from downrange.spark.pipelines.archive import read_archive
 
-ROUNDS = int(os.environ.get("DOWNRANGE_KILL_ROUNDS", "5"))
-RUN_S_MAX = 300.0
-SPARK = """
-[spark]
-master = "local[2]"
-[spark.conf]
-"spark.ui.enabled" = "false"
-"spark.driver.bindAddress" = "127.0.0.1"
-"spark.driver.host" = "127.0.0.1"
-"spark.sql.shuffle.partitions" = "2"
-"""
-
 pytestmark = pytest.mark.slow
-
-
-class Driver:
-    """A run of a pipeline as a process group: driver, JVM and Python workers."""
-
-    def __init__(self, file: Path, log: Path, *options: str) -> None:
-        self._out = log.open("ab")
-        self._log = log
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "downrange.app.cli", "pipeline", "run", str(file), *options],
-            stdout=self._out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def wait_for_batches(self, seconds_max: float = RUN_S_MAX) -> None:
-        """Until it has told of a batch, or has ended."""
-        begin = self._log.read_text().count(" batch=")
-        deadline_s = time.monotonic() + seconds_max
-        while self.process.poll() is None and self._log.read_text().count(" batch=") == begin:
-            assert time.monotonic() < deadline_s, self._log.read_text()[-3000:]
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        """SIGKILL for all of them."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
-        self._out.close()
-
-    def end(self) -> int:
-        """Wait for its own end."""
-        try:
-            return self.process.wait(RUN_S_MAX)
-        finally:
-            if self.process.poll() is None:
-                self.kill()
-            self._out.close()
-
-
-def run_with_kills(file: Path, folder: Path, seed: int) -> None:
-    """Kill the driver some time after its first batch, several times; then let it end."""
-    chance = random.Random(seed)
-    log = folder / "driver.log"
-    log.touch()
-    for round_ in range(ROUNDS):
-        driver = Driver(file, log, "--once")
-        driver.wait_for_batches()
-        time.sleep(chance.uniform(0.0, 2.0))
-        ended = driver.process.poll()
-        driver.kill() if ended is None else driver.end()
-        assert ended in {None, 0}, log.read_text()[-3000:]
-        print(f"seed {seed} round {round_}: {'killed' if ended is None else 'ended'}")  # noqa: T201
-    assert Driver(file, log, "--once").end() == 0, log.read_text()[-3000:]
 
 
 @pytest.fixture
@@ -126,7 +59,7 @@ def test_a_signal_stops_a_run_cleanly_and_it_goes_on_later(
 def test_an_archive_is_exact_after_kills(
     spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path, seed: int
 ) -> None:
-    fill(cluster, "killed-archive", 1_000, "message {n}")
+    fill(cluster, "killed-archive", ROWS // 4, "message {n}")
     file = tmp_path / "archive.toml"
     file.write_text(
         head("archive", cluster, tmp_path, "kept")
@@ -137,7 +70,7 @@ def test_an_archive_is_exact_after_kills(
     )
     run_with_kills(file, tmp_path, seed)
     wanted = rows_of(load(spark, cluster, "killed-archive"))
-    assert len(wanted) == 4_000
+    assert len(wanted) == ROWS
     assert rows_of(read_archive(spark, f"{tmp_path}/archive")) == wanted
     from_files = spark.read.parquet(f"{tmp_path}/archive").where("topic is not null")
     assert rows_of(from_files) == wanted
@@ -146,7 +79,7 @@ def test_an_archive_is_exact_after_kills(
 def test_a_transform_is_exact_after_kills_once_repeats_are_dropped(
     spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path, seed: int
 ) -> None:
-    fill(cluster, "killed-in", 1_000, '{{"id": {n}}}')
+    fill(cluster, "killed-in", ROWS // 4, '{{"id": {n}}}')
     cluster.create("killed-out", 2)
     file = tmp_path / "transform.toml"
     file.write_text(
@@ -160,10 +93,10 @@ def test_a_transform_is_exact_after_kills_once_repeats_are_dropped(
         + SPARK
     )
     run_with_kills(file, tmp_path, seed)
-    wanted = Counter(f'{{"id":{number},"twice":{number * 2}}}'.encode() for number in range(4_000))
+    wanted = Counter(f'{{"id":{number},"twice":{number * 2}}}'.encode() for number in range(ROWS))
     table = spark.read.parquet(f"{tmp_path}/table").selectExpr("to_json(struct(id, twice)) as body")
     assert Counter(row.body.encode() for row in table.collect()) == wanted
     out = load(spark, cluster, "killed-out", fields="body,sinkId").collect()
-    print(f"{len(out) - 4_000} repeats in the topic")  # noqa: T201
+    print(f"{len(out) - ROWS} repeats in the topic")  # noqa: T201
     assert set(wanted) == {bytes(row.body) for row in out}
     assert Counter({row.sinkId: bytes(row.body) for row in out}.values()) == wanted

@@ -85,11 +85,12 @@ def wheel(folder: Path) -> Path:
     return found.rename(found.with_suffix(".zip"))
 
 
-def test_a_job_with_the_package_as_a_wheel_writes_and_reads(
+def test_a_job_with_the_package_as_a_wheel_writes_reads_and_runs_a_pipeline(
     master: str, cluster: RocketMQCluster, tmp_path: Path
 ) -> None:
     topic = f"shipped-{time.monotonic_ns()}"
     cluster.create(topic, 4)
+    cluster.create(f"{topic}-numbers", 2)
     package = wheel(tmp_path)
     job = Path(__file__).with_name("cluster_job.py")
     # The process that plans a stream on the driver is not told of --py-files (PySpark 4.3).
@@ -101,7 +102,8 @@ def test_a_job_with_the_package_as_a_wheel_writes_and_reads(
             "--py-files", str(package), "--conf", "spark.executor.memory=768m",
             "--conf", "spark.executor.cores=1", "--conf", f"spark.driver.host={LOOPBACK}",
             "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=768m",
-            str(job), cluster.names.address, topic, str(cluster.store), str(tmp_path),
+            str(job), cluster.names.address, topic, f"{topic}-numbers", str(cluster.store),
+            str(tmp_path),
         ],
         cwd=tmp_path, env=around, stdin=subprocess.DEVNULL,
         capture_output=True, timeout=JOB_S_MAX, check=False,
@@ -113,5 +115,7 @@ def test_a_job_with_the_package_as_a_wheel_writes_and_reads(
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["distinct"] == figures["total"] == 20_000
     assert figures["store"] == figures["stream"] == 20_000
+    assert figures["sent"] == 20_000
+    assert figures["kept"] == sum(range(20_000))
     assert figures["executors"] == 2
     assert all(package.name in place for place in figures["packages"])

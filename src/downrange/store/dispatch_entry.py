@@ -17,9 +17,14 @@ _VALUE_END = 2
 _UNIQUE_NAME_BYTES = len(b"UNIQ_KEY\x01")
 _RESTS_MAX = 4096
 _REST_BYTES_MAX = 1024
-# What stands before and behind the unique id of a text, and what was found there.
-_Shape = tuple[bytes, bytes, int, tuple[bytes, ...]]
-_NO_SHAPE: _Shape = (b"\x02", b"\x02", 0, ())  # nothing has it
+_Found = tuple[int, tuple[bytes, ...]]  # tag code and keys
+# What stands before and behind the unique id of a text, where the id ends, what was found in both
+# parts, and what in the first one.
+_Shape = tuple[bytes, bytes, int, _Found, _Found]
+_NO_SHAPE: _Shape = (b"\x02", b"\x02", 1, (0, ()), (0, ()))  # nothing has it
+# Without these a text has no tag, no keys and no unique id.
+_TAGS_OR_KEYS_END = b"S\x01"
+_UNIQUE_END = b"Y\x01"
 
 # A record on its way into its consume queue and the key index; a plain tuple, because there is one
 # for every message: queue, whether it gets an entry there, queue offset, physical offset, size,
@@ -34,7 +39,7 @@ class EntryReader:
         self._delay_levels = delay_levels
         # Tag -> its code, and the key under which 5.5.0 indexes it: TOPIC#T#TAG.
         self._tags: dict[bytes, tuple[int, bytes]] = {}
-        self._rests: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}
+        self._rests: dict[bytes, _Found] = {}
         self._shape = _NO_SHAPE  # of a text of the last batch
 
     def tag_code_and_keys(
@@ -63,29 +68,44 @@ class EntryReader:
     def of_batch(
         self, topic: str, sys_flag: int, texts: list[bytes], store_timestamp: int
     ) -> list[tuple[int, list[bytes]]]:
-        """`tag_code_and_keys` of each message of a batch, whose texts mostly have one shape."""
+        """`tag_code_and_keys` of each message of a batch, whose texts mostly have one shape.
+
+        Behind the id there may be something else in each, if it is neither tag nor key.
+        """
         found: list[tuple[int, list[bytes]]] = []
-        before, behind, code, more_keys = self._shape
-        start, end = len(before), -len(behind)
+        before, behind, end, (code, more_keys), (first_code, first_keys) = self._shape
+        start = len(before)
         is_usual = topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK
         for text in texts:
             key = text[start:end]
             # Letters and digits hide no further name or value.
-            if text.startswith(before) and text.endswith(behind) and key.isalnum() and is_usual:
-                found.append((code, [key, *more_keys]))
-                continue
+            if text.startswith(before) and key.isalnum() and is_usual:
+                rest = text[end:]
+                if rest == behind:
+                    found.append((code, [key, *more_keys]))
+                    continue
+                if (
+                    rest[:1] == b"\x02"
+                    and _TAGS_OR_KEYS_END not in rest
+                    and _UNIQUE_END not in rest
+                ):
+                    found.append((first_code, [key, *first_keys]))
+                    continue
             found.append(self.tag_code_and_keys(topic, sys_flag, text, store_timestamp))
-            before, behind, code, more_keys = self._shape = self._shape_of(text)
-            start, end = len(before), -len(behind)
+            self._shape = self._shape_of(text)
+            before, behind, end, (code, more_keys), (first_code, first_keys) = self._shape
+            start = len(before)
         return found
 
     def _shape_of(self, text: bytes) -> _Shape:
         start, end = _unique_id(text)
-        rest = text[: start - _UNIQUE_NAME_BYTES] + text[end + 1 :] if start else None
-        known = self._rests.get(rest) if rest is not None else None
-        return _NO_SHAPE if known is None else (text[:start], text[end:], *known)
+        first = text[: start - _UNIQUE_NAME_BYTES]
+        found = self._rests.get(first + text[end + 1 :]) if start else None
+        if found is None:  # no id, or keys, which rarely come again
+            return _NO_SHAPE
+        return text[:start], text[end:], end, found, self.tag_and_keys(first)
 
-    def tag_and_keys(self, text: bytes) -> tuple[int, tuple[bytes, ...]]:
+    def tag_and_keys(self, text: bytes) -> _Found:
         """Tag code and keys in a text, but for the unique id."""
         keys: list[bytes] = []
         code = 0
@@ -97,8 +117,9 @@ class EntryReader:
             code, tag_key = self._tags.get(tag) or self._remember(tag)
             keys.append(tag_key)
         found = (code, tuple(keys))
-        is_small = len(text) <= _REST_BYTES_MAX and len(self._rests) < _RESTS_MAX
-        if user_keys is None and is_small:  # keys rarely come again
+        if user_keys is None and len(text) <= _REST_BYTES_MAX:  # keys rarely come again
+            if len(self._rests) >= _RESTS_MAX:
+                self._rests.clear()
             self._rests[text] = found
         return found
 

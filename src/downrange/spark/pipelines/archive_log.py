@@ -15,16 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from downrange.spark.pipelines.archive_errors import ArchiveError, another_checkpoint
+
 MANIFEST: Final = "_manifest"
 STAGING: Final = "_staging"
 SNAPSHOT_EVERY: Final = 50
 _ENTRY: Final = re.compile(r"^(\d{10})\.json$")
 _DATA: Final = re.compile(r"/(batch|compact)-\d{10}-\d{5}\.parquet$")
 _PARTITION: Final = re.compile(r"^topic=[^/]+/date=[^/]+$")
-
-
-class ArchiveError(Exception):
-    """The archive cannot be used like this; the text says why and what to do."""
 
 
 class Files(Protocol):
@@ -96,10 +94,7 @@ class ArchiveLog:
                 )
             self._append(query, -1, {}, ())
         elif self.state.query != query:
-            raise ArchiveError(
-                f"{self._root} was written with another checkpoint, so messages would come twice: "
-                f"give the checkpoint that belongs to it, or name another path"
-            )
+            raise another_checkpoint(self._root)
         self._files.delete(STAGING)
         for path in self._files.sizes_below(""):
             if _DATA.search(path) and path not in self.state.files:

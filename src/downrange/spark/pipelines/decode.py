@@ -1,63 +1,38 @@
-"""Bodies as typed rows: JSON by a schema, and for each body that is none the reason why."""
+"""How the bodies of a source become typed rows."""
 
-from typing import Final
+from pathlib import Path
+from typing import Protocol
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
-from pyspark.sql.types import StringType, StructField, StructType
 
-CORRUPT: Final = "_corrupt"
-_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-
-
-def ddl_schema(text: str) -> StructType:
-    """The schema that a text such as "id BIGINT NOT NULL, at TIMESTAMP" says."""
-    schema = StructType.fromDDL(text)
-    assert isinstance(schema, StructType), "a list of columns is a struct"
-    return schema
+from downrange.spark.pipelines.avro_bodies import AvroBodies
+from downrange.spark.pipelines.definition import SourcePart
+from downrange.spark.pipelines.json_bodies import JsonBodies
+from downrange.spark.pipelines.watching import PipelineFailedError
 
 
-def json_value(body: str, schema: StructType) -> Column:
-    """The body as a struct of the schema, with a field more that says whether it is corrupt."""
-    fields = [StructField(field.name, field.dataType) for field in schema.fields]
-    with_corrupt = StructType([*fields, StructField(CORRUPT, StringType())])
-    return F.from_json(_text(body), with_corrupt, _OPTIONS)
+class Bodies(Protocol):
+    """Bodies in one encoding, with one schema."""
+
+    def value(self, body: str) -> Column:
+        """The column `body` as a struct of the schema."""
+        ...
+
+    def fault(self, body: str, value: str) -> Column:
+        """Why a body is no row of the schema; null if it is one."""
+        ...
 
 
-def json_fault(body: str, value: str, schema: StructType) -> Column:
-    """Why a body is no row of the schema; null if it is one.
-
-    Fields that the schema calls NOT NULL must be there.
-    """
-    text = _text(body)
-    is_corrupt = F.col(value).isNull() | F.col(f"{value}.{CORRUPT}").isNotNull()
-    fault = (
-        F.when(F.col(body).isNull() | (F.length(body) == 0), "the body is empty")
-        .when(~F.is_valid_utf8(text), "the body is no UTF-8")
-        .when(is_corrupt, _explained(text, schema))
-    )
-    for field in schema.fields:
-        if not field.nullable:
-            is_missing = F.col(value).getField(field.name).isNull()
-            fault = fault.when(is_missing, f"field {field.name!r} is missing or null")
-    return fault
-
-
-def _explained(text: Column, schema: StructType) -> Column:
-    parsed = F.try_parse_json(text)
-    shape = F.schema_of_variant(parsed)
-    reason = F.when(parsed.isNull(), "the body is no JSON").when(
-        ~shape.startswith("OBJECT"), F.concat(F.lit("the body is no JSON object but "), shape)
-    )
-    for field in schema.fields:
-        alone = StructType(
-            [StructField(field.name, field.dataType), StructField(CORRUPT, StringType())]
-        )
-        is_wrong = F.from_json(text, alone, _OPTIONS).getField(CORRUPT).isNotNull()
-        wanted = field.dataType.simpleString().upper()
-        reason = reason.when(is_wrong, f"field {field.name!r} is no {wanted}")
-    return reason.otherwise("the body does not fit the schema")
-
-
-def _text(body: str) -> Column:
-    return F.col(body).cast("string")
+def bodies_of(source: SourcePart) -> Bodies | None:
+    """What a source says of its bodies; None if they stay bytes."""
+    text = source.schema
+    if source.schema_file:
+        text = Path(source.schema_file).read_text(encoding="utf-8")
+    if not text:
+        return None
+    if source.encoding == "json":
+        return JsonBodies.of(text)
+    try:
+        return AvroBodies.of(text)
+    except ValueError as error:
+        raise PipelineFailedError(f"source {source.name!r}: {error}") from None

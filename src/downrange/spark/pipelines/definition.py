@@ -18,6 +18,8 @@ Moment = Annotated[datetime, Meta(tz=True)]
 Rate = Annotated[int, Meta(ge=0, le=10_000_000)]
 Topic = Annotated[str, Meta(pattern=r"^[%|a-zA-Z0-9_-]+$", max_length=127)]
 
+ArchiveFormat = Literal["parquet", "delta"]
+
 MIB: Final = 1024 * 1024
 
 
@@ -112,12 +114,34 @@ class WatermarkPart(Part, frozen=True, kw_only=True):
 
 
 class SourcePart(TopicsPart, frozen=True, kw_only=True):
-    """A view that SQL steps read. With a schema, bodies are JSON and its fields are columns."""
+    """A view that SQL steps read. With a schema its fields are columns, else bodies stay bytes.
+
+    The schema of JSON is a list of columns as in CREATE TABLE, that of Avro is a record.
+    """
 
     name: Name
+    encoding: Literal["json", "avro"] = "json"
     schema: str = ""
+    schema_file: str = ""
     bad_rows: Literal["dead-letter", "drop"] = "dead-letter"
     watermark: WatermarkPart | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.schema and self.schema_file:
+            raise ValueError("give one of schema and schema_file")
+        if self.encoding == "avro" and not self.is_typed:
+            raise ValueError("encoding avro needs schema or schema_file")
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether bodies are decoded."""
+        return bool(self.schema or self.schema_file)
+
+    @property
+    def has_dead_letters(self) -> bool:
+        """Whether bodies that do not decode go to a topic."""
+        return self.is_typed and self.bad_rows == "dead-letter"
 
 
 class TablePart(Part, frozen=True, kw_only=True):
@@ -193,7 +217,7 @@ class Transform(Pipeline, frozen=True, kw_only=True):
         if len(set(targets)) < len(targets):
             raise ValueError("two sinks have the same topic or path; join their views by UNION ALL")
         for source in self.source:
-            if source.schema and source.bad_rows == "dead-letter" and self.dead_letters is None:
+            if source.has_dead_letters and self.dead_letters is None:
                 raise ValueError(
                     f"source {source.name!r}: where do rows go that do not decode? Give "
                     '[dead_letters] a topic, or the source bad_rows = "drop"'
@@ -208,9 +232,10 @@ class CompactionPart(Part, frozen=True, kw_only=True):
 
 
 class Archive(Pipeline, frozen=True, kw_only=True):
-    """Topics to Parquet files, by topic and date, each message once."""
+    """Topics to Parquet files or a Delta table, by topic and date, each message once."""
 
     checkpoint: Text
+    format: ArchiveFormat = "parquet"
     path: Text
     source: TopicsPart
     compaction: CompactionPart = CompactionPart()
@@ -226,6 +251,7 @@ class SpanPart(Part, frozen=True, kw_only=True):
     """Messages that are there: of an archive or of topics, within times if they are given."""
 
     archive: str = ""
+    format: ArchiveFormat = "parquet"
     topics: list[Topic] = []
     since: Moment | None = None
     until: Moment | None = None
@@ -237,6 +263,8 @@ class SpanPart(Part, frozen=True, kw_only=True):
             raise ValueError("give one of archive and topics")
         if self.archive and self.options:
             raise ValueError("options are those of topics, not of an archive")
+        if self.topics and self.format != "parquet":
+            raise ValueError("format is that of an archive, not of topics")
         if self.since and self.until and self.since >= self.until:
             raise ValueError("since is not before until")
 

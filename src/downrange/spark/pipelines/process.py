@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from downrange.client.errors import RocketMQError
-from downrange.spark.pipelines.archive_log import ArchiveError
+from downrange.spark.pipelines.archive_errors import ArchiveError
 from downrange.spark.pipelines.definition import Pipeline
 from downrange.spark.pipelines.runner import Run, run_on
 from downrange.spark.pipelines.session import open_session

@@ -2,13 +2,19 @@
 
 import os
 import sys
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from downrange.spark import register
-from downrange.spark.pipelines.definition import Pipeline
+from downrange.spark.pipelines.definition import MIB, Pipeline, Transform
 
-DEFAULT_MASTER = "local[*]"
+DEFAULT_MASTER: Final = "local[*]"
+# What is no Avro may say that a string of gigabytes follows, and Avro would make room for it.
+_AVRO_LIMITS: Final = " ".join(
+    f"-Dorg.apache.avro.limits.{what}.maxLength={64 * MIB}"
+    for what in ("bytes", "string", "collectionItems")
+)
 
 
 def open_session(pipeline: Pipeline) -> SparkSession:
@@ -23,6 +29,7 @@ def open_session(pipeline: Pipeline) -> SparkSession:
     conf = {
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        **_decoding_conf(pipeline),
         **pipeline.spark.conf,
     }
     for name, value in conf.items():
@@ -31,3 +38,11 @@ def open_session(pipeline: Pipeline) -> SparkSession:
     session.sparkContext.setLogLevel("ERROR")
     register(session)
     return session
+
+
+def _decoding_conf(pipeline: Pipeline) -> dict[str, str]:
+    if not isinstance(pipeline, Transform):
+        return {}
+    if all(source.encoding != "avro" for source in pipeline.source):
+        return {}
+    return {f"spark.{who}.extraJavaOptions": _AVRO_LIMITS for who in ("driver", "executor")}

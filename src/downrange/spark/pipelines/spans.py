@@ -5,7 +5,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
-from downrange.spark.pipelines.archive import DATE, read_archive
+from downrange.spark.pipelines.archive import read_archive
+from downrange.spark.pipelines.archive_rows import DATE
 from downrange.spark.pipelines.definition import Pipeline, SpanPart
 
 STORED = "storeTimestamp"
@@ -30,7 +31,7 @@ def within(frame: DataFrame, since: datetime | None, until: datetime | None) -> 
 def read_span(spark: SparkSession, pipeline: Pipeline, span: SpanPart) -> DataFrame:
     """The messages of a span, with the columns of the source."""
     if span.archive:
-        frame = read_archive(spark, span.archive)
+        frame = read_archive(spark, span.archive, span.format)
         # Files of other days are not even opened.
         if span.since is not None:
             frame = frame.where(F.col(DATE) >= F.to_date(F.lit(span.since)))

@@ -11,10 +11,10 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
-from downrange.spark.pipelines.decode import CORRUPT, ddl_schema, json_fault, json_value
+from downrange.spark.pipelines.decode import Bodies, bodies_of
 from downrange.spark.pipelines.definition import SinkPart, SourcePart, Transform
+from downrange.spark.pipelines.json_bodies import CORRUPT
 from downrange.spark.pipelines.progress import BAD_ROWS
 from downrange.spark.pipelines.streams import read_stream, start, trigger_of
 
@@ -40,7 +40,7 @@ def start_transform(
     queries = []
     if pipeline.dead_letters is not None:
         for source in pipeline.source:
-            if source.schema and source.bad_rows == "dead-letter":
+            if source.has_dead_letters:
                 topic = pipeline.dead_letters.topic
                 queries.append(_start_dead_letters(spark, pipeline, source, topic, once=once))
     queries.extend(
@@ -50,20 +50,20 @@ def start_transform(
 
 
 def _judged(
-    spark: SparkSession, pipeline: Transform, source: SourcePart, schema: StructType
+    spark: SparkSession, pipeline: Transform, source: SourcePart, bodies: Bodies
 ) -> DataFrame:
     frame = read_stream(spark, pipeline, source, pipeline.trigger)
-    with_value = frame.withColumn(_VALUE, json_value("body", schema))
-    return with_value.withColumn(FAULT, json_fault("body", _VALUE, schema))
+    with_value = frame.withColumn(_VALUE, bodies.value("body"))
+    return with_value.withColumn(FAULT, bodies.fault("body", _VALUE))
 
 
 def _view(spark: SparkSession, pipeline: Transform, source: SourcePart) -> DataFrame:
     """What steps see: the fields of the schema, and the rest of the message in `_message`."""
-    if not source.schema:
+    bodies = bodies_of(source)
+    if bodies is None:
         frame = read_stream(spark, pipeline, source, pipeline.trigger)
     else:
-        schema = ddl_schema(source.schema)
-        judged = _judged(spark, pipeline, source, schema)
+        judged = _judged(spark, pipeline, source, bodies)
         about = [name for name in judged.columns if name not in {"body", _VALUE, FAULT}]
         counted = judged.observe(
             source.name, F.count(F.lit(1)).alias("rows"), F.count(FAULT).alias(BAD_ROWS)
@@ -84,7 +84,9 @@ def _start_dead_letters(
 ) -> StreamingQuery:
     # Progress of the group is that of the sinks.
     ungrouped = msgspec.structs.replace(source, group="")
-    judged = _judged(spark, pipeline, ungrouped, ddl_schema(source.schema))
+    bodies = bodies_of(source)
+    assert bodies is not None, "only what is decoded has dead letters"
+    judged = _judged(spark, pipeline, ungrouped, bodies)
     origin = F.concat_ws("@", "topic", "brokerName", "queueId", "queueOffset")
     said = F.create_map(
         F.lit(REASON_PROPERTY), F.col(FAULT), F.lit(ORIGIN_PROPERTY), origin

@@ -3,13 +3,8 @@
 import pytest
 from unit.spark.pipelines.memory_files import DiedError, MemoryFiles
 
-from downrange.spark.pipelines.archive_log import (
-    MANIFEST,
-    SNAPSHOT_EVERY,
-    STAGING,
-    ArchiveError,
-    ArchiveLog,
-)
+from downrange.spark.pipelines.archive_errors import ArchiveError
+from downrange.spark.pipelines.archive_log import MANIFEST, SNAPSHOT_EVERY, STAGING, ArchiveLog
 
 DAY = "topic=orders/date=2026-01-01"
 NEXT_DAY = "topic=orders/date=2026-01-02"
