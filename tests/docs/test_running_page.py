@@ -1,10 +1,12 @@
-"""docs/running.md and docs/settings.md say what is true."""
+"""docs/running.md, docs/settings.md and docs/api.md say what is true."""
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from downrange import sync
 from downrange.app.dev_text import DevAddresses
@@ -24,6 +26,15 @@ def test_the_table_of_settings_is_the_one_of_the_code() -> None:
     made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))["page"]()
     written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert made == written, "run `.venv/bin/python scripts/settings_page.py`"
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="other versions of Python write types differently"
+)
+def test_the_api_is_the_one_of_the_code() -> None:
+    made = runpy.run_path(str(ROOT / "scripts" / "api_page.py"))["page"]()
+    written = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert made == written, "run `.venv/bin/python scripts/api_page.py`"
 
 
 def test_the_line_of_json_is_what_dev_prints() -> None:

@@ -282,7 +282,7 @@ def test_the_doctor_ends_with_5_if_it_finds_something(cli: CommandLine) -> None:
     (finding,) = [row for row in found.rows if row["check"] == "route"]
     assert finding["severity"] == "warning"
     assert finding["subject"] == "nix"
-    assert "looked at 1 name servers, 1 brokers, 1 topics" in found.err
+    assert "looked at: name servers 1, brokers 1, topics 1" in found.err
     nobody = cli.run("doctor", "-n", f"127.0.0.1:{free_port()}")
     assert nobody.code == 5
     assert "does not answer" in nobody.out

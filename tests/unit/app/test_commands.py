@@ -175,6 +175,10 @@ def test_a_shell_completes_commands_and_options() -> None:
         "list", "show", "create", "delete", "route", "stats",
     }  # fmt: skip
     assert completed("downrange offset reset --dr") == ["--dry-run"]
+    assert completed("downrange dev --any") == ["--any-port"]
+    assert completed("downrange namesrv --po") == ["--port"]
+    assert completed("downrange broker --sto") == ["--store"]
+    assert completed("downrange broker conf") == ["config"]
     script = run_to_its_end("completion", "bash").stdout
     assert "_DOWNRANGE_COMPLETE=complete_bash" in script
 

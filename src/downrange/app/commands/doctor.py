@@ -38,9 +38,8 @@ async def doctor(
         for one in checked.findings
     ]
     call.note(
-        f"looked at {checked.name_servers} name servers, {checked.brokers} brokers, "
-        f"{checked.topics} topics, {checked.groups} groups of the cluster of {call.origin}: "
-        f"{len(rows)} findings"
+        f"cluster of {call.origin}, looked at: name servers {checked.name_servers}, brokers "
+        f"{checked.brokers}, topics {checked.topics}, groups {checked.groups}; findings {len(rows)}"
     )
     if not rows:
         return None if call.form is Form.TABLE else Table((), [])

@@ -29,6 +29,7 @@ from downrange.admin.admin_client import AdminClient
 from downrange.admin.errors import NothingThereError, WrongRequestError
 from downrange.app.commands.contexts import Cluster, ContextError, Contexts, chosen_cluster
 from downrange.app.commands.output import Form, Shown, write
+from downrange.app.commands.process_options import Process, completed_by
 from downrange.app.event_loop import loop_factory
 from downrange.client.errors import (
     BrokerRefusal,
@@ -229,6 +230,11 @@ class Row(Protocol):
         ...
 
     @property
+    def process(self) -> str:
+        """The module of its process; empty if it has none."""
+        ...
+
+    @property
     def commands(self) -> str:
         """The module with its app; empty if it is no typer app."""
         ...
@@ -238,17 +244,25 @@ def root_app(rows: Sequence[Row], loaded: Collection[str]) -> typer.Typer:
     """All commands as one app; those that are not to be loaded have a name and nothing else."""
     root = new_app("RocketMQ in Python")
     for row in rows:
-        if row.commands and row.name in loaded:
+        if row.name not in loaded:
+            root.command(row.name, help=row.about)(_not_loaded)
+            continue
+        options = _process_options(row.process) if row.process else None
+        if row.commands:
             app = cast("_Module", importlib.import_module(row.commands)).app
             if is_single(app):
                 (info,) = app.registered_commands
                 assert info.callback is not None
                 root.command(row.name, help=row.about)(info.callback)
             else:
-                root.add_typer(app, name=row.name, help=row.about)
-        else:
-            root.command(row.name, help=row.about)(_not_loaded)
+                root.add_typer(app, name=row.name, help=row.about, callback=options)
+        elif options is not None:
+            root.command(row.name, help=row.about)(options)
     return root
+
+
+def _process_options(module: str) -> Callable[[], None]:
+    return completed_by(cast("Process", importlib.import_module(module)))
 
 
 def is_single(app: typer.Typer) -> bool:
@@ -277,10 +291,10 @@ class _Command(Protocol):
 
 
 def _with_signature(  # type: ignore[explicit-any]
-    run_it: Callable[..., None],
+    run_it: Callable[[], None],
     function: Callable[..., object],
     added: Mapping[str, tuple[object, object]],
-) -> Callable[..., None]:
+) -> Callable[[], None]:
     """`run_it` with the parameters of a function behind its first one, and those added."""
     functools.update_wrapper(run_it, function)
     hints = get_type_hints(function, include_extras=True)
