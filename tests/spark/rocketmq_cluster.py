@@ -24,7 +24,7 @@ BROKER = "broker-a"
 SETTINGS = {
     "brokerName": BROKER,
     "enablePropertyFilter": "true",
-    "mapedFileSizeCommitLog": str(64 * 1024 * 1024),
+    "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
     "maxMessageSize": str(4 * 1024 * 1024),
     # A machine under load makes every loop late.
     "waitTimeMillsInSendQueue": "60000",

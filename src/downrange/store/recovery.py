@@ -104,6 +104,7 @@ class Recovery:
             self._note_damage,
             check_crc=plan.check_crc,
             check_whole=plan.check_whole,
+            whole_below=dispatched_end(self._queues),
         )
         self._deleted_below = {name.encode(): at for name, at in plan.deleted_below.items()}
         restore, index_from = self._restore, plan.index_from

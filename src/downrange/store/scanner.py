@@ -3,8 +3,12 @@
 A record is sound when magic, sizes and physical offset agree and its body has the checksum that it
 carries. Where one is not, the walk goes on at the next place that holds a record naming that very
 place as its physical offset: a pattern that nothing else has. If there is none, the log ends.
+
+A writer that dies within a batch leaves zeros for the first head, and behind it records that may
+be whole or not; nobody was told of any of them, and none is kept.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,7 @@ from zlib import crc32
 from downrange.protocol.record import (
     BLANK,
     CRC_MASK,
+    HEAD_START,
     HEAD_V4,
     HEADS,
     MAGIC_BLANK,
@@ -50,7 +55,10 @@ class Damage:
 
 
 class LogScanner:
-    """One walk over the log; `end_offset` is where the last sound record seen so far ended."""
+    """One walk over the log; `end_offset` is where the last sound record seen so far ended.
+
+    `whole_below` is an offset below which all writes are known to have ended; by default all.
+    """
 
     def __init__(
         self,
@@ -59,11 +67,13 @@ class LogScanner:
         *,
         check_crc: bool = True,
         check_whole: bool = False,
+        whole_below: int = sys.maxsize,
     ) -> None:
         self._log = log
         self._on_damage = on_damage
         self._check_crc = check_crc
         self._check_whole = check_whole
+        self._whole_below = whole_below
         self.end_offset = 0
 
     def scan(self, start: int, end: int | None = None) -> Generator[Scanned, None, None]:
@@ -90,6 +100,8 @@ class LogScanner:
                     record, why = _check(segment, view, position, limit, check_crc, check_whole)
                     if record is None:
                         if damaged_from < 0:
+                            if self._is_torn_batch(segment, view, position, limit):
+                                return
                             damaged_from, reason = position, why
                         position = _next_candidate(segment, position + 1, limit)
                         continue
@@ -101,6 +113,25 @@ class LogScanner:
                 yield record
         if damaged_from >= 0 and self._goes_on_behind(segment):
             self._report(segment, damaged_from, min(position, limit), reason)
+
+    def _is_torn_batch(self, segment: Segment, view: memoryview, position: int, limit: int) -> bool:
+        """Whether nothing but the rest of a batch follows, whose head was to be written last."""
+        if segment.base_offset + position < self._whole_below:
+            return False
+        if any(view[position : position + HEAD_START.size]):
+            return False
+        batch = None
+        while (position := _next_candidate(segment, position + 1, limit)) < limit:
+            record, _ = _check(segment, view, position, limit, False, False)
+            if record is None:
+                continue
+            _, size, queue_id, _, _, stored_ms, topic, _ = record
+            if batch is None:
+                batch = (queue_id, stored_ms, topic)
+            elif batch != (queue_id, stored_ms, topic):
+                return False
+            position += size - 1
+        return batch is not None and not self._goes_on_behind(segment)
 
     def _goes_on_behind(self, segment: Segment) -> bool:
         """Whether a later file begins with a sound record, so that this one is not the end."""
@@ -146,6 +177,8 @@ def _usual(
     if properties_start + (buffer[topic_end] << 8) + buffer[topic_end + 1] != end:
         return None
     if check_crc and body_bytes and crc32(view[body_start:body_end]) & CRC_MASK != crc:
+        return None
+    if not buffer[end - 1] and properties_start < end:
         return None
     return (
         physical_offset,
@@ -199,8 +232,12 @@ def _check(
         return None, f"the size of the record ({size}) is not the sum of its parts"
     if check_crc and fields[14] and crc32(view[body_start:body_end]) & CRC_MASK != crc:
         return None, "the body does not have the checksum that the record carries"
-    if check_whole and check_record_crc(view[position:end]) is False:
-        return None, "the record does not have the checksum that its last property says"
+    is_torn = properties_start < end and not view[end - 1]
+    if is_torn or (check_whole and check_record_crc(view[position:end]) is False):
+        return None, (
+            "its properties end with zeros" if is_torn
+            else "the record does not have the checksum that its last property says"
+        )  # fmt: skip
     return (
         physical_offset,
         size,
