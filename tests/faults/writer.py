@@ -12,10 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from downrange.protocol.batch import encode_batch
 from downrange.store.errors import PutStatus
 from downrange.store.message_store import MessageStore
 from downrange.store.settings import KIB, FlushMode, FlushSettings, StoreSettings
 
+BATCH_MAX = 8
 QUEUES = tuple((topic, queue_id) for topic in ("orders", "audit") for queue_id in range(3))
 
 
@@ -33,8 +35,9 @@ def kill_settings(root: Path) -> StoreSettings:
 
 def message(seed: int, number: int) -> tuple[str, int, bytes, bytes]:
     """Topic, queue id, body and properties of a message."""
+    # Some that follow each other share a queue, so that they can be a batch.
+    topic, queue_id = random.Random(f"{seed} queue {number // BATCH_MAX}").choice(QUEUES)
     rng = random.Random(f"{seed} {number}")
-    topic, queue_id = rng.choice(QUEUES)
     body = rng.randbytes(rng.choice((0, 20, 200, 2_000)))
     properties = f"UNIQ_KEY\x01U{number}\x02KEYS\x01k{number % 50}\x02TAGS\x01t{number % 7}"
     return topic, queue_id, body, properties.encode()
@@ -55,14 +58,26 @@ def write_on(root: Path, seed: int, first: int) -> None:
     number = first
     while True:
         for _ in range(rng.randrange(1, 12)):
-            topic, queue_id, body, properties = message(seed, number)
-            put = store.append(topic, queue_id, body, properties)
-            store.wait_durable(put.end_offset, _teller(number))
-            number += 1
+            number = _put(store, seed, number, is_batch=rng.random() < 0.3)
         store.flush_now()
         store.dispatch_some()
         if rng.random() < 0.05:
             store.finish_derived_flush(store.begin_derived_flush())
+
+
+def _put(store: MessageStore, seed: int, number: int, *, is_batch: bool) -> int:
+    """Append one message, or all up to the end of its run at once; returns the next number."""
+    topic, queue_id, body, properties = message(seed, number)
+    if not is_batch:
+        placed = [store.append(topic, queue_id, body, properties)]
+    else:
+        numbers = range(number, number - number % BATCH_MAX + BATCH_MAX)
+        contents = [message(seed, one)[2:] for one in numbers]
+        batch = encode_batch([(0, body, properties) for body, properties in contents])
+        placed = store.append_batch(topic, queue_id, batch)
+    for at, put in enumerate(placed, start=number):
+        store.wait_durable(put.end_offset, _teller(at))
+    return number + len(placed)
 
 
 def _teller(number: int) -> Callable[[PutStatus], None]:
