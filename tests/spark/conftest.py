@@ -1,6 +1,7 @@
 """One Spark and one cluster for all tests of this folder; both are started when first needed."""
 
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterator
@@ -57,3 +58,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQCluste
     """Our name server and broker."""
     with RocketMQCluster(tmp_path_factory.mktemp("rocketmq")) as running:
         yield running
+
+
+@pytest.fixture
+def seed() -> int:
+    """When processes are killed; DOWNRANGE_SEED repeats a run."""
+    return int(os.environ.get("DOWNRANGE_SEED") or random.SystemRandom().randrange(1 << 32))

@@ -5,8 +5,6 @@ instants, and then a replay of it into a topic that must have each message once.
 is for Spark 4.2 and does not run on 4.3, so that Spark is put beside the one of the tests.
 """
 
-import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -50,9 +48,8 @@ def other_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("other_spark")
 def test_an_archive_in_delta_is_exact_after_kills(
-    spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path
+    spark: SparkSession, cluster: RocketMQCluster, tmp_path: Path, seed: int
 ) -> None:
-    seed = int(os.environ.get("DOWNRANGE_SEED") or random.SystemRandom().randrange(1 << 32))
     bodies = [f"message {number}".encode() for number in range(ROWS)]
     for queue in cluster.create("delta-in", 4):
         cluster.send(queue, bodies[queue.queue_id :: 4], tag="t", keys="k")

@@ -1,7 +1,5 @@
 """Pipelines whose driver is killed at random instants: the rows at the end are exact."""
 
-import os
-import random
 import signal
 from collections import Counter
 from pathlib import Path
@@ -15,11 +13,6 @@ from spark.rocketmq_cluster import RocketMQCluster
 from downrange.spark.pipelines.archive import read_archive
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def seed() -> int:
-    return int(os.environ.get("DOWNRANGE_SEED") or random.SystemRandom().randrange(1 << 32))
 
 
 def fill(cluster: RocketMQCluster, topic: str, count: int, form: str) -> None:

@@ -291,10 +291,10 @@ class _Command(Protocol):
 
 
 def _with_signature(  # type: ignore[explicit-any]
-    run_it: Callable[[], None],
+    run_it: Callable[..., None],
     function: Callable[..., object],
     added: Mapping[str, tuple[object, object]],
-) -> Callable[[], None]:
+) -> Callable[..., None]:
     """`run_it` with the parameters of a function behind its first one, and those added."""
     functools.update_wrapper(run_it, function)
     hints = get_type_hints(function, include_extras=True)
