@@ -28,11 +28,11 @@ class Bill:
 async def bill(order: Order, message: downrange.ReceivedMessage) -> None:
     """A coroutine function runs on the event loop."""
     total = round(order.price * 1.2, 2)
-    print("order", order.number, "with tag", message.tag, flush=True)
+    print(f"order {order.number} with tag {message.tag}", flush=True)
     await app.mq.send("shop-bills", msgspec.json.encode(Bill(order.number, total)))
 
 
 @app.on("shop-bills", group="printing", start_at="first")
 def print_bill(to_print: Bill) -> None:
     """A plain function runs in a thread and may block."""
-    print("bill", to_print.order, "over", to_print.total, flush=True)
+    print(f"bill {to_print.order} over {to_print.total}", flush=True)
