@@ -13,11 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from downrange.protocol.batch import encode_batch
+from downrange.store.appender import NO_HOST, Appended, PlainMessage
 from downrange.store.errors import PutStatus
 from downrange.store.message_store import MessageStore
 from downrange.store.settings import KIB, FlushMode, FlushSettings, StoreSettings
 
 BATCH_MAX = 8
+WAYS = ("one", "batch", "run")
 QUEUES = tuple((topic, queue_id) for topic in ("orders", "audit") for queue_id in range(3))
 
 
@@ -58,26 +60,35 @@ def write_on(root: Path, seed: int, first: int) -> None:
     number = first
     while True:
         for _ in range(rng.randrange(1, 12)):
-            number = _put(store, seed, number, is_batch=rng.random() < 0.3)
+            number = _put(store, seed, number, rng.choice(WAYS))
         store.flush_now()
         store.dispatch_some()
         if rng.random() < 0.05:
             store.finish_derived_flush(store.begin_derived_flush())
 
 
-def _put(store: MessageStore, seed: int, number: int, *, is_batch: bool) -> int:
-    """Append one message, or all up to the end of its run at once; returns the next number."""
+def _put(store: MessageStore, seed: int, number: int, way: str) -> int:
+    """Append one message, or all up to the end of its group at once; returns the next number."""
     topic, queue_id, body, properties = message(seed, number)
-    if not is_batch:
-        placed = [store.append(topic, queue_id, body, properties)]
-    else:
-        numbers = range(number, number - number % BATCH_MAX + BATCH_MAX)
-        contents = [message(seed, one)[2:] for one in numbers]
+    group = range(number, number - number % BATCH_MAX + BATCH_MAX)
+    contents = [message(seed, one)[2:] for one in group]
+    placed: list[Appended] = []
+    if way == "batch":
         batch = encode_batch([(0, body, properties) for body, properties in contents])
         placed = store.append_batch(topic, queue_id, batch)
+    elif way == "run":
+        run = [_plain(store, queue_id, body, properties) for body, properties in contents]
+        placed = store.append_run(topic, run, NO_HOST)
+    if not placed:
+        placed = [store.append(topic, queue_id, body, properties)]
     for at, put in enumerate(placed, start=number):
         store.wait_durable(put.end_offset, _teller(at))
     return number + len(placed)
+
+
+def _plain(store: MessageStore, queue_id: int, body: bytes, properties: bytes) -> PlainMessage:
+    tag_code, keys = store.entries.tag_code_and_keys("", 0, properties, 0)
+    return queue_id, body, properties, 0, 0, 0, 0, tag_code, keys
 
 
 def _teller(number: int) -> Callable[[PutStatus], None]:

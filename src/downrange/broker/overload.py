@@ -16,6 +16,7 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 
+ROOM_MAX = 1 << 30
 TICK_S = 0.05  # between two looks at the loop's own delay
 
 
@@ -30,11 +31,12 @@ class Gate:
     """Whether requests of one kind are taken at the moment. Owned by the event loop.
 
     `is_closed` is looked at for every request, so it is a plain attribute, kept by whoever finds
-    that there is too much or enough room again.
+    that there is too much or enough room again. `room` is how many may still come before it closes.
     """
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.room = ROOM_MAX
         self._remarks: dict[str, str] = {}
 
     def close(self, cause: str, remark: str) -> None:
@@ -65,6 +67,7 @@ class WaitingSends:
         """So many wait now."""
         was_full, self._is_full = self._is_full, count >= self.capacity
         self.count = count
+        self._gate.room = max(self.capacity - count, 0)
         if self._is_full:
             if not was_full:
                 refusal = overloaded(

@@ -47,16 +47,16 @@ class PutTimes:
         self._last_slots = list(self._slots)
         self._last_fine = list(self._fine)
 
-    def add(self, elapsed_ms: int) -> None:
-        """A put took this long."""
+    def add(self, elapsed_ms: int, count: int = 1) -> None:
+        """So many puts took this long each."""
         if elapsed_ms <= 0:  # nearly all of them
-            self._slots[0] += 1
-            self._fine[0] += 1
+            self._slots[0] += count
+            self._fine[0] += count
             return
-        self._slots[1 + bisect_right(_SLOT_BOUNDS_MS, elapsed_ms)] += 1
-        self._fine[bisect_left(_FINE_BOUNDS_MS, elapsed_ms)] += 1
+        self._slots[1 + bisect_right(_SLOT_BOUNDS_MS, elapsed_ms)] += count
+        self._fine[bisect_left(_FINE_BOUNDS_MS, elapsed_ms)] += count
         self.max_ms = max(self.max_ms, elapsed_ms)
-        self.sum_ms += elapsed_ms
+        self.sum_ms += elapsed_ms * count
 
     def end_minute(self) -> None:
         """Show what was counted so far, and count anew."""

@@ -10,7 +10,8 @@ from downrange.protocol.versions import CURRENT_VERSION
 from downrange.store.appender import Appended
 from downrange.store.errors import PutStatus
 
-_FRAME_START = Struct(">iI")
+_pack_frame_start = Struct(">iI").pack
+_JSON = int(Serialization.JSON)
 # Length, encoding and header length; code, language, version, opaque, flag, remark, fields.
 _BINARY_START = Struct(">iIHbHiiII")
 _LENGTH = Struct(">i")
@@ -63,13 +64,13 @@ class SendReply:
         self, encoding: int, opaque: int, appended: Appended, queue_id: int, unique_key: bytes
     ) -> bytes:
         """The frame for one message that was stored."""
-        if encoding == Serialization.JSON:
+        if encoding == _JSON:
             if not unique_key.isalnum():  # it might need an escape
                 return self._for_stored(encoding, opaque, [appended], queue_id, unique_key)
             header = self._json % (
                 self._host_hex, appended[0], queue_id, appended[2], unique_key, opaque,
             )  # fmt: skip
-            return _FRAME_START.pack(len(header) + 4, len(header)) + header
+            return _pack_frame_start(len(header) + 4, len(header)) + header
         queue = b"%d" % queue_id
         offset = b"%d" % appended[2]
         size = self._binary_bytes + len(queue) + len(offset) + len(unique_key)
@@ -95,12 +96,17 @@ class SendReply:
         """The frame for the messages of a batch that were stored."""
         if len(placed) == 1:
             return self.now(encoding, opaque, placed[0], queue_id, unique_key)
-        if encoding != Serialization.JSON or not unique_key.isalnum():
+        if encoding != _JSON or not unique_key.isalnum():
             return self._for_stored(encoding, opaque, placed, queue_id, unique_key)
-        host = self._host_hex
-        ids = b",".join([b"%b%016X" % (host, one[0]) for one in placed])
+        ids = self._ids(placed).encode()
         header = self._json_batch % (ids, queue_id, placed[0][2], unique_key, opaque)
-        return _FRAME_START.pack(len(header) + 4, len(header)) + header
+        return _pack_frame_start(len(header) + 4, len(header)) + header
+
+    def _ids(self, placed: list[Appended]) -> str:
+        """The ids of messages, each the broker's address and a physical offset."""
+        host = self._host_hex.decode()
+        offsets = Struct(f">{len(placed)}q").pack(*[one[0] for one in placed])
+        return host + offsets.hex(",", 8).upper().replace(",", "," + host)
 
     def _for_stored(
         self,
@@ -122,9 +128,8 @@ class SendReply:
         unique_key: bytes | None,
     ) -> bytes:
         """The frame for messages whose status is known; a batch has one id for each."""
-        host = self._host_hex.decode()
         fields = {
-            "msgId": ",".join([f"{host}{one[0]:016X}" for one in placed]),
+            "msgId": self._ids(placed),
             "queueId": str(queue_id),
             "queueOffset": str(placed[0].queue_offset),
             **self._constant_fields,

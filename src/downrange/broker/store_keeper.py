@@ -65,11 +65,14 @@ class StoreKeeper:
             self._is_due = True
             self._loop.call_soon(self._settle)
 
-    def wait_durable(self, end_offset: int, release: Release) -> bool:
-        """Have `release` called when `end_offset` is durable; False where nobody waits (ASYNC)."""
+    def wait_durable(self, end_offset: int, release: Release, count: int = 1) -> bool:
+        """Have `release` called when `end_offset` is durable; False where nobody waits (ASYNC).
+
+        It answers `count` senders.
+        """
         if not self.is_sync:
             return False
-        self._store.wait_durable(end_offset, release)
+        self._store.wait_durable(end_offset, release, count)
         self._note_waiting(self._store.waiting_count)
         return True
 

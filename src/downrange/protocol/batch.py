@@ -69,13 +69,13 @@ def cut_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchPla
             if body_length < 0 or properties_length < 0 or next_start > end:
                 raise _misfit(len(places), body_length, properties_length)
             places.append((flag, start, body_end, next_start))
-            if len(places) > messages_max:
-                raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
             start = next_start
     except error:
         raise RemoteProtocolError(
             f"batch of {end} bytes ends within message {len(places)}, which starts at {start}"
         ) from None
+    if len(places) > messages_max:
+        raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
     return places
 
 

@@ -26,6 +26,8 @@ _LENGTH: Final = struct.Struct(">i")
 _PREFIX: Final = struct.Struct(">iI")  # length, then encoding and header length in one word
 _LENGTH_BYTES: Final = 4
 _WORD_BYTES: Final = 4
+_PREFIX_BYTES: Final = _LENGTH_BYTES + _WORD_BYTES
+_unpack_prefix: Final = _PREFIX.unpack_from
 _LENGTH_MAX: Final = 0x7FFF_FFFF  # the length field is a signed number
 
 # What users point at a RocketMQ port by mistake. Each of these, read as a length, is far beyond
@@ -63,12 +65,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 class FrameDecoder:
     """Turns the bytes of one connection into frames, however the network split them.
 
-    Owned by one connection and not shared. Feed what was read, then take frames until None comes:
+    Owned by one connection and not shared. Feed what was read, then take frames until none comes:
     then what is held back is less than one frame plus that read. After an error the stream has no
     known frame start any more, every later call fails alike and the connection must be closed.
     """
 
-    __slots__ = ("_chunk", "_frame_bytes_max", "_partial", "_position")
+    __slots__ = ("_chunk", "_frame_bytes_max", "_partial", "_position", "has_more")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -76,9 +78,11 @@ class FrameDecoder:
         self._position = 0
         # A frame that spans reads collects here; growing it in place costs each byte once.
         self._partial = bytearray()
+        self.has_more = False  # whether it is worth while to ask for frames
 
     def feed(self, data: bytes) -> None:
         """Take what the connection has read."""
+        self.has_more = True
         if self._partial:
             self._partial += data
         elif self._position == len(self._chunk):
@@ -92,35 +96,61 @@ class FrameDecoder:
 
     def next_frame(self) -> Frame | None:
         """Give the next whole frame, or None until more bytes are fed."""
+        frames = self.next_frames(1)
+        return frames[0] if frames else None
+
+    def next_frames(self, count_max: int) -> list[Frame]:
+        """Give the next whole frames, none until more bytes are fed.
+
+        Those before nonsense are given first; the call after that raises.
+        """
+        frames: list[Frame] = []
         if self._partial and not self._take_partial():
-            return None
-        chunk = self._chunk
-        start = self._position
+            self.has_more = False
+            return frames
+        chunk, start = self._chunk, self._position
+        chunk_bytes = len(chunk)
+        length_max = self._frame_bytes_max - _LENGTH_BYTES
+        while start + _PREFIX_BYTES <= chunk_bytes and len(frames) < count_max:
+            length, word = _unpack_prefix(chunk, start)
+            if not _WORD_BYTES <= length <= length_max:
+                break
+            end = start + _LENGTH_BYTES + length
+            if end > chunk_bytes:
+                self.has_more = False
+                break
+            header_start = start + _PREFIX_BYTES
+            header_end = header_start + (word & HEADER_BYTES_MAX)
+            if header_end > end:
+                break
+            body = chunk[header_end:end] if header_end != end else None
+            frames.append(Frame(word >> 24, chunk[header_start:header_end], body))
+            start = end
+        if start == chunk_bytes:
+            self._chunk = b""  # an idle connection must not hold on to its last read
+            self._position = 0
+            self.has_more = False
+        else:
+            self._position = start
+            if not frames:
+                self._check_start(chunk, start)
+                self.has_more = False
+        return frames
+
+    def _check_start(self, chunk: bytes, start: int) -> None:
+        """Raise if what begins here, whole or not, can be no frame."""
         available = len(chunk) - start
-        if available < _LENGTH_BYTES + _WORD_BYTES:
-            if available >= _LENGTH_BYTES:
-                self._checked_frame_bytes(chunk, start)
-            elif not available:
-                self._chunk = b""  # an idle connection must not hold on to its last read
-                self._position = 0
-            return None
-        length, word = _PREFIX.unpack_from(chunk, start)
-        frame_bytes = length + _LENGTH_BYTES
-        if not _LENGTH_BYTES + _WORD_BYTES <= frame_bytes <= self._frame_bytes_max:
-            self._checked_frame_bytes(chunk, start)
+        if available < _LENGTH_BYTES:
+            return
+        frame_bytes = self._checked_frame_bytes(chunk, start)
         if available < frame_bytes:
-            return None
-        header_start = start + _LENGTH_BYTES + _WORD_BYTES
-        header_end = header_start + (word & HEADER_BYTES_MAX)
-        end = start + frame_bytes
-        if header_end > end:
+            return
+        room = frame_bytes - _PREFIX_BYTES
+        header_bytes = _unpack_prefix(chunk, start)[1] & HEADER_BYTES_MAX
+        if header_bytes > room:
             raise RemoteProtocolError(
-                f"header of {word & HEADER_BYTES_MAX} bytes in a frame that has only "
-                f"{end - header_start} bytes left for it"
+                f"header of {header_bytes} bytes in a frame that has only {room} bytes left for it"
             )
-        self._position = end
-        body = chunk[header_end:end] if header_end != end else None
-        return Frame(word >> 24, chunk[header_start:header_end], body)
 
     @property
     def buffered_bytes(self) -> int:

@@ -48,6 +48,9 @@ class _Header(msgspec.Struct, gc=False):
     extFields: _Fields  # noqa: N815 - the wire name, so msgspec need not rename
 
 
+_JSON: Final = int(Serialization.JSON)
+_BINARY: Final = int(Serialization.ROCKETMQ)
+_NO_REQUEST: Final = RESPONSE_FLAG | ONE_WAY_FLAG  # or none that wants an answer
 _ONE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _JSON_STARTS: Final = {b'{"code":%d,' % _ONE: False, b'{"code":%d,' % _BATCH: True}
@@ -78,11 +81,24 @@ class PlainSendReader:
 
     def read(self, encoding: int, header: bytes) -> PlainSend | None:
         """The fields of a send that wants an answer; None for anything else."""
-        if encoding == Serialization.JSON:
+        if encoding == _JSON:
             is_batch = _JSON_STARTS.get(header[:_JSON_START_BYTES])
-            return None if is_batch is None else _read_json(header, is_batch)
+            if is_batch is None:
+                return None
+            try:
+                read = _decode_json(header)
+                fields = read.extFields
+                text = fields.i.encode()
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+                return None
+            if read.flag & _NO_REQUEST or fields.m is not is_batch:
+                return None
+            return (
+                read.opaque, fields.b, fields.e, fields.f, fields.g, fields.h, fields.j, text,
+                is_batch,
+            )  # fmt: skip
         is_batch = _BINARY_STARTS.get(header[:2])
-        if is_batch is None or encoding != Serialization.ROCKETMQ:
+        if is_batch is None or encoding != _BINARY:
             return None
         try:
             return self._read_binary(header, is_batch)
@@ -99,7 +115,7 @@ class PlainSendReader:
         text_end = text_at + 7 + text_bytes
         text = header[text_at + 7 : text_end]
         if (
-            flag & (RESPONSE_FLAG | ONE_WAY_FLAG)
+            flag & _NO_REQUEST
             or remark_bytes
             or fields_bytes != len(header) - _FIXED.size
             or not 0 <= text_bytes == len(text)
@@ -123,18 +139,6 @@ class PlainSendReader:
             opaque, topic, queue_id, sys_flag, int(born), message_flag, reconsume_times, text,
             is_batch,
         )  # fmt: skip
-
-
-def _read_json(header: bytes, is_batch: bool) -> PlainSend | None:
-    try:
-        read = _decode_json(header)
-        fields = read.extFields
-        text = fields.i.encode()
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    if read.flag & (RESPONSE_FLAG | ONE_WAY_FLAG) or fields.m is not is_batch:
-        return None
-    return read.opaque, fields.b, fields.e, fields.f, fields.g, fields.h, fields.j, text, is_batch
 
 
 def _remember(known: dict[bytes, T], area: bytes, read: Callable[[bytes], T]) -> T:

@@ -31,6 +31,7 @@ GATHERED_BYTES_MAX = 16 * 1024  # a larger command is written at once, with thos
 # the other has nothing to do: beyond so many both work at the same time.
 COMMANDS_TOGETHER_MAX = 4
 ANSWERS_TOGETHER_MAX = 16
+FRAMES_TOGETHER_MAX = ANSWERS_TOGETHER_MAX
 CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
 # The same for answers of handlers, which may be large and have several parts.
 ANSWER_PARTS_MAX = 128
@@ -41,8 +42,9 @@ WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
 # or answered later with `Connection.reply`), or a coroutine that gives one of these.
 Answer = Command | bytes | list[bytes | memoryview] | None
 Handler = Callable[[Command, "Connection"], Answer | Coroutine[None, None, Answer]]
-# Asked before a frame is decoded: its answer, empty if it comes later, or None for "not mine".
-Shortcut = Callable[[Frame, "Connection"], bytes | None]
+# Asked before frames are decoded. Takes them from the given one on as long as they are for it, puts
+# the answers to those that are answered now into the list, and says how many frames it took.
+Shortcut = Callable[[list[Frame], int, "Connection", list[bytes | memoryview]], int]
 
 
 class Connection(asyncio.Protocol):
@@ -74,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
         self._unsent: list[bytes | memoryview] = []  # commands of this turn of the loop
+        self._held: list[Frame] = []  # cut, and not served yet because the peer does not read
         self._is_accepted = is_accepted
         self._may_read = True
         self.is_writable = True
@@ -109,26 +112,31 @@ class Connection(asyncio.Protocol):
         shortcut = self._shortcut
         out: list[bytes | memoryview] = []
         try:
-            while (frame := decoder.next_frame()) is not None:
-                answer = shortcut(frame, self) if shortcut is not None else None
-                if answer is not None:
-                    out.append(answer)
-                    if len(out) < ANSWERS_TOGETHER_MAX:
-                        continue
-                else:
-                    command = decode_command(frame)
-                    if command.is_response:
-                        self._take_reply(command)
-                        continue
-                    self._serve(command, out)
-                    if not out or (
-                        len(out) < ANSWER_PARTS_MAX and len(out[-1]) < ANSWER_PART_BYTES_MAX
-                    ):
-                        continue
-                self._write(out)
-                out = []
-                if self._is_accepted and not self.is_writable:
-                    return
+            while self._held or decoder.has_more:
+                frames = self._held or decoder.next_frames(FRAMES_TOGETHER_MAX)
+                self._held = []
+                at = 0
+                while at < len(frames):
+                    if shortcut is not None and (taken := shortcut(frames, at, self, out)):
+                        at += taken
+                        if len(out) < ANSWERS_TOGETHER_MAX:
+                            continue
+                    else:
+                        command = decode_command(frames[at])
+                        at += 1
+                        if command.is_response:
+                            self._take_reply(command)
+                            continue
+                        self._serve(command, out)
+                        if not out or (
+                            len(out) < ANSWER_PARTS_MAX and len(out[-1]) < ANSWER_PART_BYTES_MAX
+                        ):
+                            continue
+                    self._write(out)
+                    out = []
+                    if self._is_accepted and not self.is_writable:
+                        self._held = frames[at:]
+                        return
         except RemoteProtocolError as error:
             _log.warning("closing %s, which sent nonsense: %s", self.address, error)
             self._write(out)

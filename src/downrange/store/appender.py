@@ -1,5 +1,6 @@
 """Takes messages into the log: the checks, the record, the place, in this order.
 
+Messages come one by one, as a batch, or as a run: those of one read that ask for nothing special.
 This is the hot path. It passes plain values by position, makes one record and one dispatch entry a
 message, and raises only for what is not taken; then nothing of the message is in the log.
 """
@@ -27,6 +28,7 @@ from downrange.protocol.record import (
 from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
 from downrange.runtime.clock import Clock
 from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
+from downrange.store.consume_queue import ConsumeQueue
 from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.dispatcher import Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus
@@ -40,6 +42,11 @@ NO_HOST = bytes(HOST_V4_BYTES)
 _pack_length = Struct(">H").pack
 _pack_start = HEAD_START.pack
 _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
+
+
+# What `append_run` takes: a message that is in no transaction and came from an IPv4 host. Queue id,
+# body, properties, system flag, flag, born time, reconsume times, tag code, keys.
+PlainMessage = tuple[int, bytes, bytes, int, int, int, int, int, list[bytes]]
 
 
 class Appended(NamedTuple):
@@ -148,6 +155,68 @@ class Appender:
         self._note_time(stored_ns)
         return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
 
+    def append_run(self, topic: str, run: list[PlainMessage], born_host: bytes) -> list[Appended]:
+        """Put messages side by side, up to the first that asks for more than a copy.
+
+        Returns where those were put that were; the next one is for `append`, which makes room,
+        admits topics and says why it takes nothing.
+        """
+        log = self._log
+        last = log.last
+        known = self._topics.get(topic)
+        if self.refusal is not None or self._busy_until_ns or last is None or known is None:
+            return []
+        magic, name = known
+        physical_offset = last.base_offset + last.write_position
+        end_max = last.base_offset + min(last.size, last.reserved) - BLANK_BYTES_MIN
+        body_bytes_max = self._body_bytes_max
+        store_host, store_flag = self._store_host, self._store_flag
+        head = HEADS[(store_flag >> 4) & 3]
+        pack_head, fixed_bytes = head.pack, head.size + len(name) + LENGTH_BYTES
+        stored_ns = self._wall_ns()
+        stored_ms = stored_ns // 1_000_000
+        queues: dict[int, ConsumeQueue] = {}
+        parts: list[bytes] = []
+        entries: list[DispatchEntry] = []
+        appended: list[Appended] = []
+        for (
+            queue_id, body, text, sys_flag, flag, born_timestamp, reconsume_times, tag_code, keys,
+        ) in run:  # fmt: skip
+            body_bytes = len(body)
+            text_bytes = len(text)
+            size = fixed_bytes + body_bytes + text_bytes
+            if (
+                body_bytes > body_bytes_max
+                or text_bytes > PROPERTIES_BYTES_MAX
+                or physical_offset + size > end_max
+            ):
+                break
+            queue = queues.get(queue_id)
+            if queue is None:
+                queue = queues[queue_id] = self._queues.ensure(topic, queue_id)
+            queue_offset = queue.next_offset
+            queue.next_offset = queue_offset + 1
+            parts += (
+                pack_head(
+                    size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset,
+                    physical_offset, sys_flag | store_flag, born_timestamp, born_host, stored_ms,
+                    store_host, reconsume_times, 0, body_bytes,
+                ),
+                body,
+                name,
+                _pack_length(text_bytes),
+                text,
+            )  # fmt: skip
+            entries.append((
+                queue, True, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text
+            ))  # fmt: skip
+            place = (physical_offset, size, queue_offset, stored_ms)
+            appended.append(_new_tuple(Appended, place))
+            physical_offset += size
+        if appended:
+            self._commit(parts, entries, stored_ns)
+        return appended
+
     def append_batch(
         self,
         topic: str,
@@ -209,12 +278,19 @@ class Appender:
             appended.append(_new_tuple(Appended, place))
             physical_offset += size
             queue_offset += queued
-        self._log.write(parts[0], b"".join(parts[1:]))
         queue.next_offset += len(places) if queued else 0
-        self.store_timestamp = stored_ms
+        self._commit(parts, entries, stored_ns)
+        return appended
+
+    def _commit(self, parts: list[bytes], entries: list[DispatchEntry], stored_ns: int) -> None:
+        """Write records side by side, the very first head last, and have them dispatched.
+
+        That they share topic and store time is how recovery knows those of a torn write.
+        """
+        self._log.write(parts[0], b"".join(parts[1:]))
+        self.store_timestamp = stored_ns // 1_000_000
         self._dispatcher.offer_all(entries)
         self._note_time(stored_ns)
-        return appended
 
     def _admit_batch(self, topic: str, places: list[BatchPlace]) -> tuple[int, bytes]:
         """Magic and name field of a topic that takes this batch."""

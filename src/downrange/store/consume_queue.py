@@ -108,6 +108,20 @@ class ConsumeQueue:
         last.write_position = position + ENTRY_BYTES
         self.max_offset += 1
 
+    def put_all(self, entries: list[bytes]) -> None:
+        """Append the packed entries of the next messages; `OSError` if the disk has no room."""
+        last = self._last
+        if last is not None:
+            position = last.write_position
+            end = position + ENTRY_BYTES * len(entries)
+            if end <= last.reserved:
+                last.map[position:end] = b"".join(entries)
+                last.write_position = end
+                self.max_offset += len(entries)
+                return
+        for entry in entries:
+            self.put(*ENTRY.unpack(entry))
+
     def restore(self, queue_offset: int, physical_offset: int, size: int, tag_code: int) -> bool:
         """Make the entry what the log says it is; True if it was another one or was missing."""
         if queue_offset >= self.max_offset:

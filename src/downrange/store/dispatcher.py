@@ -6,6 +6,7 @@ from collections.abc import Callable, Container
 from itertools import islice
 
 from downrange.store.commit_log import CommitLog
+from downrange.store.consume_queue import ENTRY, ConsumeQueue
 from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
@@ -15,6 +16,7 @@ _log = logging.getLogger(__name__)
 # Entries that wait for their record to become durable; beyond that many they are read from the log
 # again when their turn comes, so memory stays bounded.
 PENDING_MAX = 1 << 16
+_pack_entry = ENTRY.pack
 _BATCH_MAX = 64  # records whose keys go into the index together
 
 # Called with topic, queue id, queue offset, tag code, store time and property text.
@@ -135,18 +137,35 @@ class Dispatcher:
 
     def _dispatch(self, batch: list[DispatchEntry]) -> None:
         # After a failure half-way the same entries come again: what they left behind is kept.
+        rows: dict[ConsumeQueue, list[bytes]] = {}
+        current: ConsumeQueue | None = None
+        waiting: list[bytes] = []
+        expected = 0
         for queue, queued, queue_offset, physical_offset, size, tag_code, _, _, _ in batch:
-            if queued and queue_offset >= queue.max_offset:
-                if queue_offset == queue.max_offset:
-                    queue.put(physical_offset, size, tag_code)
-                else:  # one before it was passed over, damaged
-                    queue.restore(queue_offset, physical_offset, size, tag_code)
+            if queue is not current:
+                current, waiting = queue, rows.setdefault(queue, [])
+                expected = queue.max_offset + len(waiting)
+            if not queued or queue_offset < expected:
+                continue
+            if queue_offset == expected:
+                waiting.append(_pack_entry(physical_offset, size, tag_code))
+                expected += 1
+            else:  # one before it was passed over, damaged
+                queue.put_all(waiting)
+                waiting.clear()
+                queue.restore(queue_offset, physical_offset, size, tag_code)
+                expected = queue.max_offset
+        for queue, waiting in rows.items():
+            if waiting:
+                queue.put_all(waiting)
         if self._index is not None:
             self._index.put_batch(batch)
         *_, physical_offset, size, _, stored_ms, _, _ = batch[-1]
         self.offset = physical_offset + size
         self.store_timestamp = stored_ms
         for listener, topics in self._listeners:
+            if topics is not None and not any(queue.topic in topics for queue in rows):
+                continue  # mostly nobody waits for any of them
             for queue, queued, queue_offset, _, _, tag_code, stored_ms, _, text in batch:
                 if queued and (topics is None or queue.topic in topics):
                     listener(queue.topic, queue.queue_id, queue_offset, tag_code, stored_ms, text)

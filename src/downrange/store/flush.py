@@ -133,35 +133,43 @@ class FlushWaiters:
     """
 
     def __init__(self) -> None:
-        self._line: deque[tuple[int, int, Release]] = deque()
+        self._line: deque[tuple[int, int, Release, int]] = deque()
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._line)
+        return self._count
 
-    def add(self, offset: int, deadline_ms: int, release: Release) -> None:
-        """Have `release` called with the status, once, when `offset` is durable or too late."""
+    def add(self, offset: int, deadline_ms: int, release: Release, count: int = 1) -> None:
+        """Have `release` called with the status, once, when `offset` is durable or too late.
+
+        It answers `count` senders.
+        """
         assert not self._line or self._line[-1][0] <= offset, "waiters come in the log's order"
-        self._line.append((offset, deadline_ms, release))
+        self._line.append((offset, deadline_ms, release, count))
+        self._count += count
 
     def release(self, durable_offset: int) -> int:
         """Free those whose offset is durable; returns how many."""
-        count = 0
+        before = self._count
         while self._line and self._line[0][0] <= durable_offset:
-            self._line.popleft()[2](PutStatus.PUT_OK)
-            count += 1
-        return count
+            self._tell_first(PutStatus.PUT_OK)
+        return before - self._count
 
     def expire(self, now_ms: int) -> int:
         """Tell those whose deadline has passed; returns how many."""
-        count = 0
+        before = self._count
         while self._line and self._line[0][1] <= now_ms:
-            self._line.popleft()[2](PutStatus.FLUSH_DISK_TIMEOUT)
-            count += 1
-        return count
+            self._tell_first(PutStatus.FLUSH_DISK_TIMEOUT)
+        return before - self._count
 
     def fail_all(self, status: PutStatus) -> int:
         """Tell everybody that the message will not become durable; returns how many."""
-        count = len(self._line)
+        before = self._count
         while self._line:
-            self._line.popleft()[2](status)
-        return count
+            self._tell_first(status)
+        return before - self._count
+
+    def _tell_first(self, status: PutStatus) -> None:
+        _, _, release, count = self._line.popleft()
+        self._count -= count
+        release(status)

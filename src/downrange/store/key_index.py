@@ -107,7 +107,7 @@ class KeyIndex:
         hashes = self._hashes(batch[0][0].topic)
         id_base = hashes.id_base
         for queue, _, _, physical_offset, _, _, stored_ms, keys, _ in batch:
-            if queue.topic is not hashes.topic:
+            if queue.topic != hashes.topic:
                 hashes = self._hashes(queue.topic)
                 id_base = hashes.id_base
             for key in keys:

@@ -36,8 +36,8 @@ _log = logging.getLogger(__name__)
 class MessageStore:
     """A store directory, open from `open` to `close`. Owned by one thread.
 
-    `append`, `append_batch` and `read` are the parts' own methods, bound here without a wrapper,
-    because they are called for every message.
+    `append`, `append_run`, `append_batch` and `read` are the parts' own methods, bound here without
+    a wrapper, because they are called for every message.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class MessageStore:
         self._is_wanted = True
         self._refresh_refusal()
         self.append = self._appender.append
+        self.append_run = self._appender.append_run
         self.append_batch = self._appender.append_batch
         self.read = self._reader.read
 
@@ -236,15 +237,18 @@ class MessageStore:
         # A job that another thread has under way has proved nothing yet.
         return self._flush.failure is None and self.durable_offset >= self.log.max_offset
 
-    def wait_durable(self, end_offset: int, release: Release) -> None:
-        """Have `release` called with PUT_OK once `end_offset` is durable, or with the reason."""
+    def wait_durable(self, end_offset: int, release: Release, count: int = 1) -> None:
+        """Have `release` called with PUT_OK once `end_offset` is durable, or with the reason.
+
+        It answers `count` senders.
+        """
         if self._flush.failure is not None:
             release(PutStatus.NOT_WRITABLE)
         elif end_offset <= self._flush.durable_offset:
             release(PutStatus.PUT_OK)
         else:
             deadline_ms = self._clock.wall_ms() + self.settings.flush.sync_timeout_ms
-            self._waiters.add(end_offset, deadline_ms, release)
+            self._waiters.add(end_offset, deadline_ms, release, count)
 
     @property
     def waiting_count(self) -> int:

@@ -4,8 +4,8 @@ A record is sound when magic, sizes and physical offset agree and its body has t
 carries. Where one is not, the walk goes on at the next place that holds a record naming that very
 place as its physical offset: a pattern that nothing else has. If there is none, the log ends.
 
-A writer that dies within a batch leaves zeros for the first head, and behind it records that may
-be whole or not; nobody was told of any of them, and none is kept.
+A writer that dies while it writes several records at once leaves zeros for the first head, and
+behind it records that may be whole or not; nobody was told of any of them, and none is kept.
 """
 
 import sys
@@ -100,7 +100,7 @@ class LogScanner:
                     record, why = _check(segment, view, position, limit, check_crc, check_whole)
                     if record is None:
                         if damaged_from < 0:
-                            if self._is_torn_batch(segment, view, position, limit):
+                            if self._is_torn_write(segment, view, position, limit):
                                 return
                             damaged_from, reason = position, why
                         position = _next_candidate(segment, position + 1, limit)
@@ -114,24 +114,27 @@ class LogScanner:
         if damaged_from >= 0 and self._goes_on_behind(segment):
             self._report(segment, damaged_from, min(position, limit), reason)
 
-    def _is_torn_batch(self, segment: Segment, view: memoryview, position: int, limit: int) -> bool:
-        """Whether nothing but the rest of a batch follows, whose head was to be written last."""
+    def _is_torn_write(self, segment: Segment, view: memoryview, position: int, limit: int) -> bool:
+        """Whether nothing but the rest of one write follows, whose head was to come last.
+
+        What is written at once is of one topic and has one store time.
+        """
         if segment.base_offset + position < self._whole_below:
             return False
         if any(view[position : position + HEAD_START.size]):
             return False
-        batch = None
+        written = None
         while (position := _next_candidate(segment, position + 1, limit)) < limit:
             record, _ = _check(segment, view, position, limit, False, False)
             if record is None:
                 continue
-            _, size, queue_id, _, _, stored_ms, topic, _ = record
-            if batch is None:
-                batch = (queue_id, stored_ms, topic)
-            elif batch != (queue_id, stored_ms, topic):
+            _, size, _, _, _, stored_ms, topic, _ = record
+            if written is None:
+                written = (stored_ms, topic)
+            elif written != (stored_ms, topic):
                 return False
             position += size - 1
-        return batch is not None and not self._goes_on_behind(segment)
+        return written is not None and not self._goes_on_behind(segment)
 
     def _goes_on_behind(self, segment: Segment) -> bool:
         """Whether a later file begins with a sound record, so that this one is not the end."""

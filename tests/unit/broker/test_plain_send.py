@@ -54,36 +54,56 @@ FIELDS = {
 }  # fmt: skip
 
 
+FIRST_OPAQUE = 100
+TOPICS = ("orders", "orders", "orders", "bills")
+
+
 async def send_all(
-    broker: OneBroker, encoding: Serialization, *, shortcut: bool
+    broker: OneBroker, encoding: Serialization, *, shortcut: bool, at_once: bool
 ) -> tuple[list[Command], list[Record], int]:
     """Answers, records of the log, and how many frames went the short way."""
     taken = 0
     served = broker.broker._server.shortcut
     assert served is not None
 
-    def counted(frame: Frame, connection: Connection) -> bytes | None:
+    def counted(
+        frames: list[Frame], start: int, connection: Connection, out: list[bytes | memoryview]
+    ) -> int:
         nonlocal taken
-        answer = served(frame, connection) if shortcut else None
-        taken += answer is not None
-        return answer
+        count = served(frames, start, connection, out) if shortcut else 0
+        taken += count
+        return count
 
     broker.broker._server.shortcut = counted
     connection = await RemotingClient(broker.network).connect(ADDRESS)
-    answers = []
-    # The first one creates the topic.
-    for number, (text, *batch) in enumerate([("",), *SENDS, *SENDS]):
+    for topic in dict.fromkeys(TOPICS):  # the first message creates it
+        fields = {**FIELDS, "b": topic}
+        await connection.call(RequestCode.SEND_MESSAGE_V2, fields, b"first", timeout_s=3)
+    calls = []
+    frames: list[bytes | memoryview] = []
+    for number, (text, *batch) in enumerate([*SENDS, *SENDS], start=FIRST_OPAQUE):
         request = Command(
             code=RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2,
             opaque=number,
-            ext_fields={**FIELDS, "i": text, "m": "true" if batch else "false"},
+            ext_fields={
+                **FIELDS,
+                "b": TOPICS[number % len(TOPICS)],
+                "e": str(number % 4),
+                "i": text,
+                "m": "true" if batch else "false",
+            },
             body=batch[0] if batch else b"body %d" % number,
             serialization=encoding,
         )
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         connection._calls[number] = future
-        connection.send(request)
-        answers.append(await future)
+        calls.append(future)
+        frames.append(encode_command(request))
+        if not at_once:
+            connection._write([frames.pop()])
+            await future
+    connection._write(frames)
+    answers = [await future for future in calls]
     store = broker.broker._store
     assert store is not None
     view = store.log.view(0, store.log.max_offset)
@@ -101,8 +121,9 @@ def neutral(command: Command) -> dict[str, str]:
 
 @pytest.mark.parametrize("encoding", list(Serialization))
 @pytest.mark.parametrize("flush", list(FlushMode))
+@pytest.mark.parametrize("at_once", [False, True])
 def test_the_short_way_and_the_long_way_come_to_the_same(
-    tmp_path: Path, encoding: Serialization, flush: FlushMode
+    tmp_path: Path, encoding: Serialization, flush: FlushMode, at_once: bool
 ) -> None:
     async def compare() -> None:
         results = []
@@ -110,7 +131,8 @@ def test_the_short_way_and_the_long_way_come_to_the_same(
             settings = BrokerSettings(address="127.0.0.1", broker_name="b1")
             root = tmp_path / str(shortcut)
             async with OneBroker(root, settings, small_files(root, flush_mode=flush)) as broker:
-                results.append(await send_all(broker, encoding, shortcut=shortcut))
+                found = await send_all(broker, encoding, shortcut=shortcut, at_once=at_once)
+                results.append(found)
         (short, short_log, taken), (long, long_log, none_taken) = results
         assert (none_taken, taken) == (0, 18)
         assert [neutral(answer) for answer in short] == [neutral(answer) for answer in long]
@@ -142,9 +164,10 @@ def test_an_answer_of_the_short_way_is_a_whole_frame(tmp_path: Path) -> None:
                 frame = decoder.next_frame()
                 assert frame is not None
                 connection = await broker.connect()
-                answer = shortcut(frame, connection)
-                assert answer
-                decoder.feed(answer)
+                out: list[bytes | memoryview] = []
+                assert shortcut([frame], 0, connection, out) == 1
+                (answer,) = out
+                decoder.feed(bytes(answer))
                 whole = decoder.next_frame()
                 assert whole is not None
                 assert decoder.buffered_bytes == 0

@@ -122,6 +122,27 @@ def test_good_frames_before_nonsense_are_still_given_out() -> None:
         decoder.next_frame()
 
 
+def test_frames_are_given_together_up_to_a_number() -> None:
+    decoder = FrameDecoder()
+    decoder.feed(STREAM + STREAM[:5])
+    taken = [(decoder.next_frames(2), decoder.has_more) for _ in range(3)]
+    # What is left then is no whole frame, which shows only when it is asked for.
+    assert taken == [(FRAMES[:2], True), (FRAMES[2:], True), ([], False)]
+    decoder.feed(STREAM[5:])
+    assert decoder.has_more
+    assert [(decoder.next_frames(9), decoder.has_more)] == [(FRAMES, False)]
+
+
+def test_frames_before_nonsense_are_given_together_and_then_it_is_named() -> None:
+    for nonsense in (b"\xff\xff\xff\xff", b"\x00\x00\x00\x04\x00\x00\x00\x01"):
+        decoder = FrameDecoder()
+        decoder.feed(STREAM + nonsense)
+        assert decoder.next_frames(9) == FRAMES
+        assert decoder.has_more
+        with pytest.raises(RemoteProtocolError):
+            decoder.next_frames(9)
+
+
 def test_a_large_frame_in_small_reads_costs_its_size_not_its_square() -> None:
     frame = Frame(0, b"h", b"x" * (2 * 1024 * 1024))
     data = encode_frame(frame)

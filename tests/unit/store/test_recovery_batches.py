@@ -1,5 +1,6 @@
-"""A writer that dies within a batch: nobody was told of any of its messages, and none is kept."""
+"""A writer that dies within a batch or a run: nobody was told of any message, and none is kept."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from unit.store.building import (
 
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.record import HEAD_START
+from downrange.store.appender import NO_HOST, Appended, PlainMessage
+from downrange.store.message_store import MessageStore
+from downrange.testing.clock import ManualClock
 
 BEFORE = 3
 BATCH = [b"b%03d" % number for number in range(6)]
@@ -25,13 +29,33 @@ BATCH_START = BEFORE * RECORD_BYTES
 BATCH_BYTES = len(BATCH) * RECORD_BYTES
 
 
-def killed_after_a_batch(root: Path, disk: StagedDisk, *, is_dispatched: bool) -> None:
-    """Some messages, and a batch that was the last thing written."""
+def put_batch(store: MessageStore) -> list[Appended]:
+    return store.append_batch("T", 0, encode_batch([(0, body, KEYS) for body in BATCH]))
+
+
+def put_run(store: MessageStore) -> list[Appended]:
+    run: list[PlainMessage] = [
+        (number % 2, body, KEYS, 0, 0, 0, 0, 0, []) for number, body in enumerate(BATCH)
+    ]
+    return store.append_run("T", run, NO_HOST)
+
+
+WAYS = pytest.mark.parametrize("put", [put_batch, put_run])
+
+
+def killed_after_a_batch(
+    root: Path,
+    disk: StagedDisk,
+    put: Callable[[MessageStore], list[Appended]] = put_batch,
+    *,
+    is_dispatched: bool,
+) -> None:
+    """Some messages, and a batch or a run that was the last thing written."""
     store = open_store(root, disk=disk)
     for body in numbered(BEFORE):
         store.append("T", 0, body, KEYS)
     store.dispatch_some()
-    placed = store.append_batch("T", 0, encode_batch([(0, body, KEYS) for body in BATCH]))
+    placed = put(store)
     assert (placed[0].physical_offset, placed[-1].end_offset) == (
         BATCH_START,
         BATCH_START + BATCH_BYTES,
@@ -41,13 +65,17 @@ def killed_after_a_batch(root: Path, disk: StagedDisk, *, is_dispatched: bool) -
     crash(store)
 
 
+@WAYS
 @pytest.mark.parametrize(
     "torn_from", [*range(HEAD_START.size, BATCH_BYTES, 7), BATCH_BYTES - 1, BATCH_BYTES]
 )
 def test_a_batch_torn_anywhere_is_the_end_of_the_log(
-    tmp_path: Path, disk: StagedDisk, torn_from: int
+    tmp_path: Path,
+    disk: StagedDisk,
+    torn_from: int,
+    put: Callable[[MessageStore], list[Appended]],
 ) -> None:
-    killed_after_a_batch(tmp_path, disk, is_dispatched=False)
+    killed_after_a_batch(tmp_path, disk, put, is_dispatched=False)
     damage(log_file(tmp_path), BATCH_START, bytes(HEAD_START.size))
     damage(log_file(tmp_path), BATCH_START + torn_from, bytes(BATCH_BYTES - torn_from))
     store, report = reopen(tmp_path, disk)
@@ -87,13 +115,27 @@ def test_zeros_in_a_batch_that_was_visible_are_damage(tmp_path: Path, disk: Stag
 def test_zeros_before_messages_of_others_are_damage(tmp_path: Path, disk: StagedDisk) -> None:
     store = open_store(tmp_path, disk=disk)
     for number, body in enumerate(numbered(6)):
-        store.append("T", number % 2, body, KEYS)
+        store.append("TU"[number % 2], 0, body, KEYS)
     crash(store)
     damage(log_file(tmp_path), RECORD_BYTES, bytes(HEAD_START.size))
     store, report = reopen(tmp_path, disk)
     assert [found.position for found in report.damages] == [RECORD_BYTES]
     assert all_bodies(store) == numbered(6)[0::2]
-    assert all_bodies(store, queue_id=1) == numbered(6)[3::2]
+    assert all_bodies(store, "U") == numbered(6)[3::2]
+    store.close()
+
+
+def test_zeros_before_messages_of_another_time_are_damage(tmp_path: Path, disk: StagedDisk) -> None:
+    clock = ManualClock()
+    store = open_store(tmp_path, disk=disk, clock=clock)
+    for body in numbered(4):
+        store.append("T", 0, body, KEYS)
+        clock.advance(1)
+    crash(store)
+    damage(log_file(tmp_path), RECORD_BYTES, bytes(HEAD_START.size))
+    store, report = reopen(tmp_path, disk)
+    assert [found.position for found in report.damages] == [RECORD_BYTES]
+    assert all_bodies(store) == [numbered(4)[0], *numbered(4)[2:]]
     store.close()
 
 
