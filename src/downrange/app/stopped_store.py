@@ -19,6 +19,7 @@ from downrange.store.index_file import index_file_bytes
 from downrange.store.json_tables import groups_file, topics_file
 from downrange.store.queue_table import QueueTable
 from downrange.store.read_only_disk import ReadOnlyDisk
+from downrange.store.recovery import dispatched_end
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.settings import StoreSettings
 from downrange.store.verify import VerifyReport, verify_stopped
@@ -91,7 +92,11 @@ class StoppedStore:
 
     def records(self, start: int = 0) -> Iterator[tuple[Scanned, bytes]]:
         """The records of the log from the one at a physical offset on; damage is noted."""
-        scanner = LogScanner(self._log, lambda damage, _: self.damages.append(damage))
+        scanner = LogScanner(
+            self._log,
+            lambda damage, _: self.damages.append(damage),
+            whole_below=dispatched_end(self.queues),
+        )
         for scanned in scanner.scan(max(start, self._log.min_offset)):
             view = self._log.view(scanned[0], scanned[1])
             assert view is not None

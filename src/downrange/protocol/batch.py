@@ -14,7 +14,8 @@ as one record (an inner batch), which the client unwraps; message i has the queu
 record + i.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct, error
 
 from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -22,16 +23,17 @@ from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 
 # flag, body, properties
 BatchMessage = tuple[int, bytes, bytes]
-# flag, where the message starts, where its body ends, where the message ends
-BatchPlace = tuple[int, int, int, int]
+# The same of all messages: flags, bodies, properties.
+BatchColumns = tuple[Sequence[int], Sequence[bytes], Sequence[bytes]]
 
 _HEAD = Struct(">iiiii")
 _READ_HEAD = Struct(">12xii")
 _LENGTH = Struct(">h")
-HEAD_BYTES = _HEAD.size
-BODY_LENGTH_POSITION = 16
-LENGTH_BYTES = _LENGTH.size
-MESSAGE_BYTES_MIN = HEAD_BYTES + LENGTH_BYTES
+_read_int = Struct(">i").unpack_from
+_HEAD_BYTES = _HEAD.size
+_BODY_LENGTH_POSITION = 16
+_LENGTH_BYTES = _LENGTH.size
+MESSAGE_BYTES_MIN = _HEAD_BYTES + _LENGTH_BYTES
 # As many of the smallest messages as fit into 4 MiB, the largest body a broker takes by default.
 MESSAGES_MAX = 4 * 1024 * 1024 // MESSAGE_BYTES_MIN
 
@@ -53,9 +55,45 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
     return b"".join(parts)
 
 
-def cut_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchPlace]:
-    """Where each message stands; `RemoteProtocolError` if the lengths do not fit."""
-    places: list[BatchPlace] = []
+def cut_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> BatchColumns:
+    """What the messages hold; `RemoteProtocolError` if the lengths do not fit."""
+    columns = _cut_alike(data) or _cut_each(data)
+    if len(columns[0]) > messages_max:
+        raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
+    return columns
+
+
+def _cut_alike(data: bytes) -> BatchColumns | None:
+    """The messages, if all have bodies and properties of one length, as events often do."""
+    try:
+        (body_length,) = _read_int(data, _BODY_LENGTH_POSITION)
+        (properties_length,) = _LENGTH.unpack_from(data, _HEAD_BYTES + body_length)
+    except error:
+        return None
+    if body_length < 0 or properties_length < 0:
+        return None
+    layout = _layout(body_length, properties_length)
+    if len(data) % layout.size:
+        return None
+    flags, body_lengths, bodies, properties_lengths, texts = zip(
+        *layout.iter_unpack(data), strict=True
+    )
+    if body_lengths.count(body_length) != len(flags) or properties_lengths.count(
+        properties_length
+    ) != len(flags):
+        return None
+    return flags, bodies, texts
+
+
+@lru_cache(maxsize=256)
+def _layout(body_length: int, properties_length: int) -> Struct:
+    return Struct(f">12xii{body_length}sh{properties_length}s")
+
+
+def _cut_each(data: bytes) -> BatchColumns:
+    flags: list[int] = []
+    bodies: list[bytes] = []
+    texts: list[bytes] = []
     start = 0
     end = len(data)
     read_head = _READ_HEAD.unpack_from
@@ -63,28 +101,27 @@ def cut_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchPla
     try:
         while start < end:
             flag, body_length = read_head(data, start)
-            body_end = start + HEAD_BYTES + body_length
+            body_start = start + _HEAD_BYTES
+            body_end = body_start + body_length
             (properties_length,) = read_length(data, body_end)
-            next_start = body_end + LENGTH_BYTES + properties_length
+            text_start = body_end + _LENGTH_BYTES
+            next_start = text_start + properties_length
             if body_length < 0 or properties_length < 0 or next_start > end:
-                raise _misfit(len(places), body_length, properties_length)
-            places.append((flag, start, body_end, next_start))
+                raise _misfit(len(flags), body_length, properties_length)
+            flags.append(flag)
+            bodies.append(data[body_start:body_end])
+            texts.append(data[text_start:next_start])
             start = next_start
     except error:
         raise RemoteProtocolError(
-            f"batch of {end} bytes ends within message {len(places)}, which starts at {start}"
+            f"batch of {end} bytes ends within message {len(flags)}, which starts at {start}"
         ) from None
-    if len(places) > messages_max:
-        raise RemoteProtocolError(f"a batch of more than {messages_max} messages")
-    return places
+    return flags, bodies, texts
 
 
 def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchMessage]:
     """(flag, body, properties) of each message; `RemoteProtocolError` if the lengths do not fit."""
-    return [
-        (flag, data[start + HEAD_BYTES : body_end], data[body_end + LENGTH_BYTES : end])
-        for flag, start, body_end, end in cut_batch(data, messages_max=messages_max)
-    ]
+    return list(zip(*cut_batch(data, messages_max=messages_max), strict=True))
 
 
 def count_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> int:

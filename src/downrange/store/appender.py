@@ -5,17 +5,12 @@ This is the hot path. It passes plain values by position, makes one record and o
 message, and raises only for what is not taken; then nothing of the message is in the log.
 """
 
+from itertools import accumulate, repeat
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from downrange.protocol.batch import (
-    BODY_LENGTH_POSITION,
-    HEAD_BYTES,
-    LENGTH_BYTES,
-    BatchPlace,
-    cut_batch,
-)
+from downrange.protocol.batch import cut_batch
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 from downrange.protocol.record import (
     CRC_MASK,
@@ -39,7 +34,9 @@ RETRY_PREFIX = "%RETRY%"
 RETRY_TOPIC_BYTES_MAX = 255
 HOST_V4_BYTES = 8
 NO_HOST = bytes(HOST_V4_BYTES)
+LENGTH_BYTES = 2  # of the properties' length
 _pack_length = Struct(">H").pack
+_pack_body_length = Struct(">i").pack
 _pack_start = HEAD_START.pack
 _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
 
@@ -228,57 +225,62 @@ class Appender:
     ) -> list[Appended]:
         """Put the messages of a batch body side by side, all of them or none.
 
-        `RemoteProtocolError` if the body is not one. Of a message's bytes in it all but the first
-        sixteen stand in the record too, so they are copied as they are.
+        `RemoteProtocolError` if the body is not one.
         """
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
-        places = cut_batch(batch)
-        magic, name = self._admit_batch(topic, places)
+        flags, bodies, texts = cut_batch(batch)
+        count = len(flags)
+        magic, name = self._admit_batch(topic, count)
         sys_flag |= self._store_flag
         layout = (sys_flag >> 4) & 3
-        more_bytes = HEADS[layout].size + len(name) - HEAD_BYTES
-        size = len(batch) + more_bytes * len(places)
+        fixed_bytes = HEADS[layout].size + len(name) + LENGTH_BYTES
+        sizes = [
+            fixed_bytes + len(body) + len(text) for body, text in zip(bodies, texts, strict=True)
+        ]
+        size = sum(sizes)
         # Room for all of them in one file, or none is taken.
         if len(batch) > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
-            self._check(size, sum(end - start - HEAD_BYTES for _, start, end, _ in places))
+            self._check(size, sum(map(len, bodies)))
         try:
             physical_offset = self._log.place(size)
         except OSError as error:
             raise self._no_room(size, error) from error
         queue = self._queues.ensure(topic, queue_id)
         queued = is_queued(sys_flag)
-        queue_offset = queue.next_offset if queued else 0
+        first = queue.next_offset if queued else 0
+        queue_offsets = range(first, first + count) if queued else [0] * count
         stored_ns = self._wall_ns()
         stored_ms = stored_ns // 1_000_000
         middle = HEAD_MIDDLES[layout].pack(
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0
         )
-        texts = [batch[body_end + LENGTH_BYTES : end] for _, _, body_end, end in places]
-        found = self._entries.of_batch(topic, sys_flag, texts, stored_ms)
-        parts: list[bytes] = []
-        entries: list[DispatchEntry] = []
-        appended: list[Appended] = []
-        for (flag, start, body_end, end), text, (tag_code, keys) in zip(
-            places, texts, found, strict=True
-        ):
-            size = end - start + more_bytes
-            crc = crc32(batch[start + HEAD_BYTES : body_end]) & CRC_MASK
-            parts += (
-                _pack_start(size, magic, crc, queue_id, flag, queue_offset, physical_offset),
-                middle,
-                batch[start + BODY_LENGTH_POSITION : body_end],
-                name,
-                batch[body_end:end],
+        offsets = list(accumulate(sizes, initial=physical_offset))[:-1]
+        crcs = [crc32(body) & CRC_MASK for body in bodies]
+        # The parts of each record, column by column.
+        parts = [middle] * (7 * count)
+        parts[0::7] = map(
+            _pack_start, sizes, repeat(magic), crcs, repeat(queue_id), flags, queue_offsets, offsets
+        )
+        parts[2::7] = map(_pack_body_length, map(len, bodies))
+        parts[3::7] = bodies
+        parts[4::7] = [name] * count
+        parts[5::7] = map(_pack_length, map(len, texts))
+        parts[6::7] = texts
+        tag_codes, keys = self._entries.of_batch(topic, sys_flag, texts, stored_ms)
+        times = [stored_ms] * count
+        entries = list(
+            zip(
+                [queue] * count, [queued] * count, queue_offsets, offsets, sizes, tag_codes, times,
+                keys, texts, strict=True,
             )
-            entries.append((
-                queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys, text
-            ))  # fmt: skip
-            place = (physical_offset, size, queue_offset, stored_ms)
-            appended.append(_new_tuple(Appended, place))
-            physical_offset += size
-            queue_offset += queued
-        queue.next_offset += len(places) if queued else 0
+        )  # fmt: skip
+        appended = list(
+            map(
+                _new_tuple, repeat(Appended), zip(offsets, sizes, queue_offsets, times, strict=True)
+            )
+        )
+        queue.next_offset += count if queued else 0
         self._commit(parts, entries, stored_ns)
         return appended
 
@@ -292,9 +294,9 @@ class Appender:
         self._dispatcher.offer_all(entries)
         self._note_time(stored_ns)
 
-    def _admit_batch(self, topic: str, places: list[BatchPlace]) -> tuple[int, bytes]:
-        """Magic and name field of a topic that takes this batch."""
-        if not places:
+    def _admit_batch(self, topic: str, count: int) -> tuple[int, bytes]:
+        """Magic and name field of a topic that takes a batch of so many messages."""
+        if not count:
             raise AppendRefusedError(PutStatus.BATCH_ILLEGAL, "the batch holds no message")
         magic, name = self._topics.get(topic) or self._admit_topic(topic)
         if len(name) > TOPIC_BYTES_MAX_V1 + 1 or topic.startswith(RETRY_PREFIX):

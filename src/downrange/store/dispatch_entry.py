@@ -1,5 +1,7 @@
 """What dispatch needs to know of a record: its tag code, its keys and its place."""
 
+from collections.abc import Sequence
+
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.java_hash import java_hash_bytes
 from downrange.protocol.properties import find_property, split_key_bytes
@@ -66,13 +68,14 @@ class EntryReader:
         return code, keys
 
     def of_batch(
-        self, topic: str, sys_flag: int, texts: list[bytes], store_timestamp: int
-    ) -> list[tuple[int, list[bytes]]]:
-        """`tag_code_and_keys` of each message of a batch, whose texts mostly have one shape.
+        self, topic: str, sys_flag: int, texts: Sequence[bytes], store_timestamp: int
+    ) -> tuple[list[int], list[list[bytes]]]:
+        """Tag codes and keys of the messages of a batch, whose texts mostly have one shape.
 
         Behind the id there may be something else in each, if it is neither tag nor key.
         """
-        found: list[tuple[int, list[bytes]]] = []
+        codes: list[int] = []
+        keys: list[list[bytes]] = []
         before, behind, end, (code, more_keys), (first_code, first_keys) = self._shape
         start = len(before)
         is_usual = topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK
@@ -82,20 +85,24 @@ class EntryReader:
             if text.startswith(before) and key.isalnum() and is_usual:
                 rest = text[end:]
                 if rest == behind:
-                    found.append((code, [key, *more_keys]))
+                    codes.append(code)
+                    keys.append([key, *more_keys])
                     continue
                 if (
                     rest[:1] == b"\x02"
                     and _TAGS_OR_KEYS_END not in rest
                     and _UNIQUE_END not in rest
                 ):
-                    found.append((first_code, [key, *first_keys]))
+                    codes.append(first_code)
+                    keys.append([key, *first_keys])
                     continue
-            found.append(self.tag_code_and_keys(topic, sys_flag, text, store_timestamp))
+            found = self.tag_code_and_keys(topic, sys_flag, text, store_timestamp)
+            codes.append(found[0])
+            keys.append(found[1])
             self._shape = self._shape_of(text)
             before, behind, end, (code, more_keys), (first_code, first_keys) = self._shape
             start = len(before)
-        return found
+        return codes, keys
 
     def _shape_of(self, text: bytes) -> _Shape:
         start, end = _unique_id(text)

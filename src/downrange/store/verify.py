@@ -5,6 +5,7 @@ key must be found in the index. What is wrong is listed with file and position. 
 hundred bytes for each key of the index file that covers the place being read.
 """
 
+import sys
 from dataclasses import dataclass
 
 from downrange.protocol.delay_levels import DelayLevels
@@ -21,6 +22,7 @@ from downrange.store.manifest import ManifestFile
 from downrange.store.message_store import MessageStore
 from downrange.store.queue_table import QueueTable
 from downrange.store.read_only_disk import ReadOnlyDisk
+from downrange.store.recovery import dispatched_end
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import segment_name
 from downrange.store.settings import StoreSettings
@@ -101,7 +103,9 @@ class _Verification:
 
     def run(self, end_offset: int | None, dispatched_offset: int | None) -> VerifyReport:
         """Read up to `end_offset`; records at or behind `dispatched_offset` need no entry yet."""
-        scanner = LogScanner(self._log, self.note)
+        # Of a store that has stopped, a write that its process did not end is no damage.
+        whole_below = dispatched_end(self._queues) if end_offset is None else sys.maxsize
+        scanner = LogScanner(self._log, self.note, whole_below=whole_below)
         count = 0
         for scanned in scanner.scan(self._log.min_offset, end_offset):
             count += 1

@@ -15,12 +15,14 @@ from unit.store.building import (
     numbered,
     open_store,
     reopen,
+    small_settings,
 )
 
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.record import HEAD_START
 from downrange.store.appender import NO_HOST, Appended, PlainMessage
 from downrange.store.message_store import MessageStore
+from downrange.store.verify import verify_stopped
 from downrange.testing.clock import ManualClock
 
 BEFORE = 3
@@ -78,6 +80,8 @@ def test_a_batch_torn_anywhere_is_the_end_of_the_log(
     killed_after_a_batch(tmp_path, disk, put, is_dispatched=False)
     damage(log_file(tmp_path), BATCH_START, bytes(HEAD_START.size))
     damage(log_file(tmp_path), BATCH_START + torn_from, bytes(BATCH_BYTES - torn_from))
+    verified = verify_stopped(small_settings(tmp_path))
+    assert (verified.damages, verified.record_count) == ((), BEFORE)
     store, report = reopen(tmp_path, disk)
     assert (report.damages, report.end_offset) == ([], BATCH_START)
     assert all_bodies(store) == numbered(BEFORE)

@@ -32,7 +32,6 @@ _READ = int(Permission.READ)  # the operators of an Enum are slow
 READ_INDEX = 2  # the bit of a group's forbidden table that means reading
 
 _CODES = {
-    ReadStatus.FOUND: ResponseCode.SUCCESS,
     ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     ReadStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
@@ -363,6 +362,8 @@ class PullHandler:
 
 
 def _code(status: ReadStatus, asked_offset: int) -> int:
+    if status is ReadStatus.FOUND:  # nearly always
+        return ResponseCode.SUCCESS
     if status in {ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE}:
         return ResponseCode.PULL_OFFSET_MOVED if asked_offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[status]
