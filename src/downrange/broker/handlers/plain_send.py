@@ -150,6 +150,8 @@ class PlainSendHandler:
                 [unique_key, *found[1]],
             ))  # fmt: skip
             asked.append((encoding, opaque, queue_id, unique_key))
+        if len(run) == 1:
+            return taken + self._store_one(run_topic, run[0], asked[0], connection, out)
         if run:
             taken += self._store_run(run_topic, run, asked, connection, out)
         return taken
@@ -175,8 +177,6 @@ class PlainSendHandler:
         out: list[bytes | memoryview],
     ) -> int:
         """Store messages of a topic; returns how many, and answers those."""
-        if len(run) == 1:
-            return self._store_one(topic, run[0], asked[0], connection, out)
         placed = self._append_run(topic, run, connection.host)
         if not placed:
             return 0  # nothing was done; the long way makes room or finds the words
