@@ -127,7 +127,17 @@ class _Flow:
         data = b"".join([frames[(start + at) % len(frames)] for at in range(count)])
         self.next_frame = start + count
         self.sent_at.extend([now_s] * count)
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            self._send_rest(data[sent:])
+
+    def _send_rest(self, data: bytes) -> None:
+        self.socket.settimeout(WAIT_S)
         self.socket.sendall(data)
+        self.socket.setblocking(False)
 
     def receive(self, check: Callable[[bytes], None], answers: int) -> int:
         """Count the whole answers that have come."""
@@ -161,6 +171,8 @@ def run_load(
             for at in range(FRAMES)
         ]
         flows.append(_Flow(connect(address), frames))
+        # With a time-out each call would ask the system first whether it may be made.
+        flows[-1].socket.setblocking(False)
         selector.register(flows[-1].socket, selectors.EVENT_READ, flows[-1])
     try:
         return _drive(selector, flows, load, seconds, warm_s, pid)
