@@ -4,6 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from downrange.protocol.delay_levels import DelayLevels
+from downrange.protocol.java_hash import java_hash_bytes
+from downrange.protocol.properties import find_property, split_key_bytes
 from downrange.protocol.sys_flag import TRANSACTION_ROLLBACK
 from downrange.store.dispatch_entry import SCHEDULE_TOPIC, EntryReader
 
@@ -38,6 +40,19 @@ def test_batch_is_read_as_its_messages_are(topic: str, sys_flag: int, texts: lis
     for _again in range(2):
         codes, keys = reader.of_batch(topic, sys_flag, texts, STORED_MS)
         assert list(zip(codes, keys, strict=True)) == expected
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_tag_and_keys_are_those_of_the_properties(texts: list[bytes]) -> None:
+    """However the text is looked at for speed, the values are those that `find_property` finds."""
+    reader = EntryReader(DelayLevels.parse())
+    for text in texts:
+        unique, keys, tag = (find_property(text, name) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS"))
+        expected = [unique] if unique is not None else []
+        expected += split_key_bytes(keys) if keys is not None else []
+        expected += [b"T#" + tag] if tag is not None else []
+        code = java_hash_bytes(tag) if tag is not None else 0
+        assert reader.tag_code_and_keys("T", 0, text, STORED_MS) == (code, expected)
 
 
 def test_messages_of_one_producer_differ_in_their_id_only() -> None:
