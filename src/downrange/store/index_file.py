@@ -30,7 +30,6 @@ ITEMS_TOGETHER_MAX = 64
 IndexItem = tuple[int, int, int]
 _HEADER_BYTES = HEADER.size
 _ITEM_BYTES = ITEM.size
-_pack_header = HEADER.pack_into
 _pack_item = ITEM.pack_into
 _pack_slot = SLOT.pack_into
 _unpack_slot = SLOT.unpack_from
@@ -123,23 +122,14 @@ class IndexFile:
         _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
         if count == 1:
             self.begin_offset = physical_offset
-            self.begin_timestamp = begin_timestamp = store_timestamp
+            self.begin_timestamp = store_timestamp
         elif store_timestamp < self.end_timestamp:
             store_timestamp = self.end_timestamp  # the clock was set back
         count += 1
         self.count = count
         self.end_offset = physical_offset
         self.end_timestamp = store_timestamp
-        _pack_header(
-            buffer,
-            0,
-            begin_timestamp,
-            store_timestamp,
-            self.begin_offset,
-            physical_offset,
-            self.slots_used,
-            count,
-        )
+        self._write_header()
         # The slot comes last: a process killed before it leaves an item that no chain reaches,
         # which recovery takes back, and never a chain that begins at nothing.
         _pack_slot(buffer, slot_position, count - 1)
@@ -238,8 +228,13 @@ class IndexFile:
             )
             if physical_offset < physical_end:
                 break
-            slot_position = HEADER.size + abs(key_hash) % self._slots * SLOT.size
-            if SLOT.unpack_from(self._map, slot_position)[0] == number:
+            slot = abs(key_hash) % self._slots
+            slot_position = HEADER.size + slot * SLOT.size
+            (newest,) = SLOT.unpack_from(self._map, slot_position)
+            # One that is not of this slot was written in part by a process that was killed.
+            if newest == number or (
+                not self._is_in_slot(newest, slot) and (not older or self._is_in_slot(older, slot))
+            ):
                 SLOT.pack_into(self._map, slot_position, older)
             self.slots_used = max(self.slots_used - (not older), 0)
             ITEM.pack_into(self._map, self._item_position(number), 0, 0, 0, 0)
@@ -249,6 +244,13 @@ class IndexFile:
             self._follow_last_item()
             self._write_header()
         return taken_back
+
+    def _is_in_slot(self, number: int, slot: int) -> bool:
+        """Whether an item's key belongs to a slot."""
+        if not 0 < number < self.count:
+            return False
+        key_hash = ITEM.unpack_from(self._map, self._item_position(number))[0]
+        return bool(abs(key_hash) % self._slots == slot)
 
     def checksum(self) -> int:
         """CRC32 of everything that is in use."""
@@ -287,9 +289,9 @@ class IndexFile:
         self._reserved = target
 
     def _write_header(self) -> None:
-        HEADER.pack_into(
-            self._map,
-            0,
+        # Copied in one piece: `pack_into` writes byte after byte, and half a count, left by a
+        # process that is killed, would hide keys that were put long ago.
+        self._map[:_HEADER_BYTES] = HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_offset,

@@ -211,3 +211,29 @@ def test_failed_creation_gives_its_descriptor_back(tmp_path: Path, disk: StagedD
 
 def test_length_of_the_default_file_is_that_of_java() -> None:
     assert index_file_bytes(5_000_000, 20_000_000) == 420_000_040
+
+
+@pytest.mark.parametrize("written_bytes", range(5))
+@pytest.mark.parametrize(("older", "count"), [(100, 600), (0, 255)])
+def test_a_slot_that_a_killed_process_wrote_in_part_hides_no_older_key(
+    tmp_path: Path, disk: StagedDisk, written_bytes: int, older: int, count: int
+) -> None:
+    file = new_file(disk, tmp_path, slots=211, items=2_000)
+    hashes = [number * 7919 % 1_000_003 for number in range(count + 1)]
+    hashes[count] = hashes[older]  # so that the slot has a chain
+    items = [(key_hash, number, FIRST_MS) for number, key_hash in enumerate(hashes)]
+    for item in items[:count]:
+        file.put(*item)
+    slot_at = 40 + hashes[count] % 211 * 4
+    before = file._map[slot_at : slot_at + 4]
+    file.put_all(items[count:])
+    after = file._map[slot_at : slot_at + 4]
+    assert before[3] != after[3]
+    # A number is written from its last byte on.
+    file._map[slot_at : slot_at + 4] = before[: 4 - written_bytes] + after[4 - written_bytes :]
+    again_from = file.unsure_offset()
+    file.cut(again_from)
+    for item in items[again_from:]:
+        file.put(*item)
+    for number, key_hash in enumerate(hashes):
+        assert number in found(file, key_hash)
