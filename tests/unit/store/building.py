@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+import pytest
+
 from downrange.protocol.record import Record, decode_records
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk, DiskUsage
@@ -85,6 +87,19 @@ def no_space() -> None:
 def input_output_error() -> None:
     """What a disk does when it is broken."""
     raise OSError(errno.EIO, "Input/output error")
+
+
+def make_writes_slow(
+    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, slow: list[int]
+) -> None:
+    """Let each write take as many milliseconds as the list says, then none."""
+    write = store.log.write
+
+    def slow_write(head: bytes, rest: bytes) -> None:
+        clock.advance(slow.pop(0) if slow else 0)
+        write(head, rest)
+
+    monkeypatch.setattr(store.log, "write", slow_write)
 
 
 class Changes(TypedDict, total=False):

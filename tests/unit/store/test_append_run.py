@@ -6,7 +6,14 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.store.building import SEGMENT_BYTES, StagedDisk, all_bodies, no_space, open_store
+from unit.store.building import (
+    SEGMENT_BYTES,
+    StagedDisk,
+    all_bodies,
+    make_writes_slow,
+    no_space,
+    open_store,
+)
 
 from downrange.protocol.hosts import encode_host
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
@@ -116,13 +123,7 @@ def test_a_run_that_takes_too_long_keeps_others_out(
     store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.append("T", 0, b"first", b"")
-    write = store.log.write
-
-    def slow_write(head: bytes, rest: bytes) -> None:
-        clock.advance(2000)
-        write(head, rest)
-
-    monkeypatch.setattr(store.log, "write", slow_write)
+    make_writes_slow(store, clock, monkeypatch, [2000])
     run = [message(0, b"a"), message(1, b"b")]
     assert len(store.append_run("T", run, BORN_HOST)) == 2
     assert store.append_run("T", run, BORN_HOST) == []

@@ -9,6 +9,7 @@ from unit.store.building import (
     StagedDisk,
     bodies_of,
     input_output_error,
+    make_writes_slow,
     no_space,
     open_store,
     records_of,
@@ -225,19 +226,6 @@ def test_every_refusal_has_the_name_that_rocketmq_answers() -> None:
 
 
 # --- page cache busy ----------------------------------------------------------------------
-
-
-def make_writes_slow(
-    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, slow: list[int]
-) -> None:
-    """Let each write take as many milliseconds as the list says, then none."""
-    write = store.log.write
-
-    def slow_write(head: bytes, rest: bytes) -> None:
-        clock.advance(slow.pop(0) if slow else 0)
-        write(head, rest)
-
-    monkeypatch.setattr(store.log, "write", slow_write)
 
 
 def test_append_that_takes_too_long_keeps_others_out_for_a_while(
