@@ -9,13 +9,13 @@ frame is not looked at: an answer is an answer, the first ones and every 997th a
 
 import argparse
 import os
-import selectors
+import select
 import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from downrange.protocol.batch import encode_batch
@@ -30,7 +30,7 @@ from downrange.runtime.clock import SystemClock
 
 QUEUES = 8
 FRAMES = 64  # distinct frames of a connection
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 16
 FIRST_ANSWERS = 64
 EVERY = 997
 WAIT_S = 10.0
@@ -112,110 +112,130 @@ def unique_key(number: int) -> str:
     return f"7F0000010001{os.getpid():08X}{number:012X}"
 
 
-@dataclass(slots=True, eq=False)
 class _Flow:
-    """One connection with its frames and the times at which requests went out."""
+    """One connection with its frames and the times at which requests went out.
 
-    socket: socket.socket
-    frames: list[bytes]
-    next_frame: int = 0
-    left: bytes = b""
-    sent_at: deque[float] = field(default_factory=deque)
+    The program shares the machine with the broker that it measures, so it does as little as it
+    can: a call to read and one to write for what is there.
+    """
+
+    __slots__ = ("_connection", "_frames", "_left", "_next", "_sent_at", "receive", "write")
+
+    def __init__(self, connection: socket.socket, frames: list[bytes]) -> None:
+        # With a time-out each call would ask the system first whether it may be made.
+        connection.setblocking(False)
+        self._connection = connection
+        self._frames = frames * 2  # so that those of a window stand side by side
+        self._next = 0
+        self._left = b""
+        self._sent_at: deque[float] = deque()
+        self.receive = connection.recv
+        self.write = connection.send
 
     def send(self, count: int, now_s: float) -> None:
-        frames, start = self.frames, self.next_frame
-        data = b"".join([frames[(start + at) % len(frames)] for at in range(count)])
-        self.next_frame = start + count
-        self.sent_at.extend([now_s] * count)
+        """Send the next requests."""
+        start = self._next
+        frames = self._frames
+        data = frames[start] if count == 1 else b"".join(frames[start : start + count])
+        self._next = (start + count) % FRAMES
+        self._sent_at.extend(repeat(now_s, count))
         try:
-            sent = self.socket.send(data)
+            sent = self.write(data)
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            self._send_rest(data[sent:])
+            self._connection.settimeout(WAIT_S)
+            self._connection.sendall(data[sent:])
+            self._connection.setblocking(False)
 
-    def _send_rest(self, data: bytes) -> None:
-        self.socket.settimeout(WAIT_S)
-        self.socket.sendall(data)
-        self.socket.setblocking(False)
-
-    def receive(self, check: Callable[[bytes], None], answers: int) -> int:
-        """Count the whole answers that have come."""
-        data = self.socket.recv(READ_BYTES)
-        if not data:
-            raise LoadError("the broker closed the connection")
-        data = self.left + data
+    def count(self, data: bytes, answers: int) -> int:
+        """How many answers are whole now; looks into some of them."""
+        if self._left:
+            data = self._left + data
         at = count = 0
-        while len(data) - at >= _LENGTH.size:
+        length = len(data)
+        while length - at >= _LENGTH.size:
             end = at + _LENGTH.size + int.from_bytes(data[at : at + _LENGTH.size], "big")
-            if end > len(data):
+            if end > length:
                 break
             number = answers + count
             if number < FIRST_ANSWERS or number % EVERY == 0:
-                check(data[at:end])
+                _check(data[at:end])
             at = end
             count += 1
-        self.left = data[at:]
+        self._left = data[at:]
         return count
+
+    def answered(self, count: int) -> float:
+        """When the oldest of so many requests went out, which are answered now."""
+        sent_at = self._sent_at
+        oldest_s = sent_at.popleft()
+        for _ in range(count - 1):
+            sent_at.popleft()
+        return oldest_s
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def run_load(
     address: str, topic: str, load: Load, seconds: float, *, pid: int, warm_s: float = 1.0
 ) -> Measured:
     """Keep the load up for some seconds; what happens in the first `warm_s` is not counted."""
-    selector = selectors.DefaultSelector()
-    flows = []
-    for number in range(load.connections):
-        frames = [
-            send_frame(topic, (number + at) % QUEUES, number * FRAMES + at, load)
-            for at in range(FRAMES)
-        ]
-        flows.append(_Flow(connect(address), frames))
-        # With a time-out each call would ask the system first whether it may be made.
-        flows[-1].socket.setblocking(False)
-        selector.register(flows[-1].socket, selectors.EVENT_READ, flows[-1])
-    try:
-        return _drive(selector, flows, load, seconds, warm_s, pid)
-    finally:
-        selector.close()
-        for flow in flows:
-            flow.socket.close()
+    assert load.window <= FRAMES
+    flows: dict[int, _Flow] = {}
+    with select.epoll() as poll:
+        try:
+            for number in range(load.connections):
+                frames = [
+                    send_frame(topic, (number + at) % QUEUES, number * FRAMES + at, load)
+                    for at in range(FRAMES)
+                ]
+                connection = connect(address)
+                flows[connection.fileno()] = _Flow(connection, frames)
+                poll.register(connection, select.EPOLLIN)
+            return _drive(poll, flows, load, seconds, warm_s, pid)
+        finally:
+            for flow in flows.values():
+                flow.close()
 
 
 def _drive(
-    selector: selectors.BaseSelector,
-    flows: list[_Flow],
+    poll: select.epoll,
+    flows: dict[int, _Flow],
     load: Load,
     seconds: float,
     warm_s: float,
     pid: int,
 ) -> Measured:
-    begun_s = time.perf_counter()
-    for each in flows:
+    now = time.perf_counter
+    begun_s = now()
+    for each in flows.values():
         each.send(load.window, begun_s)
     times: list[float] = []
     answers = counted_from = 0
     start_s = cpu_s = own_s = 0.0
     while True:
-        now_s = time.perf_counter()
+        now_s = now()
         if not start_s and now_s - begun_s >= warm_s:
             start_s, counted_from = now_s, answers
             cpu_s, own_s = process_cpu_s(pid), time.process_time()
             times.clear()
         if start_s and now_s - start_s >= seconds:
             break
-        ready = selector.select(WAIT_S)
+        ready = poll.poll(WAIT_S)
         if not ready:
             raise LoadError(f"no answer in {WAIT_S:.0f} s")
-        for key, _ in ready:
-            flow: _Flow = key.data
-            count = flow.receive(_check, answers)
+        for descriptor, _ in ready:
+            flow = flows[descriptor]
+            data = flow.receive(READ_BYTES)
+            if not data:
+                raise LoadError("the broker closed the connection")
+            count = flow.count(data, answers)
             if count:
                 answers += count
-                now_s = time.perf_counter()
-                times.append(now_s - flow.sent_at[0])
-                for _ in range(count):
-                    flow.sent_at.popleft()
+                now_s = now()
+                times.append(now_s - flow.answered(count))
                 flow.send(count, now_s)
     messages = (answers - counted_from) * load.batch
     return Measured(

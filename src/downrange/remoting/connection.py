@@ -1,6 +1,7 @@
 """One connection, both directions: cuts frames, answers requests, pairs replies.
 
-Frames of one read are answered together, with few writes. A handler returns its answer directly;
+Frames of one read are answered together, with few writes; those of a server's connections when all
+of a turn of the loop have been read (`turn`). A handler returns its answer directly;
 only one that has to wait returns a coroutine, which gets a task of its own.
 """
 
@@ -22,6 +23,7 @@ from downrange.remoting.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from downrange.remoting.turn import Turn
 
 _log = logging.getLogger(__name__)
 
@@ -51,8 +53,8 @@ class Connection(asyncio.Protocol):
     """The protocol of a transport. Lives on the event loop and belongs to it.
 
     `is_writable` is False while the peer does not read what was written; the end that was connected
-    to serves no request of such a peer until it has caught up. `on_open` and `on_close` are called
-    once each.
+    to, which has a `turn`, serves no request of such a peer until it has caught up. `on_open` and
+    `on_close` are called once each.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Connection(asyncio.Protocol):
         on_close: Callable[["Connection"], None] | None = None,
         shortcut: Shortcut | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
-        is_accepted: bool = False,
+        turn: Turn | None = None,
     ) -> None:
         self._handlers = handlers
         self._shortcut = shortcut
@@ -75,9 +77,11 @@ class Connection(asyncio.Protocol):
         self._opaques = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
-        self._unsent: list[bytes | memoryview] = []  # commands of this turn of the loop
+        self._unsent: list[bytes | memoryview] = []  # of this turn of the loop
         self._held: list[Frame] = []  # cut, and not served yet because the peer does not read
-        self._is_accepted = is_accepted
+        self._turn = turn
+        self._is_accepted = turn is not None
+        self._is_due = False  # read, and to be served when the turn is over
         self._may_read = True
         self.is_writable = True
         self.is_closed = False
@@ -104,19 +108,30 @@ class Connection(asyncio.Protocol):
         """Answer every whole frame that has arrived."""
         self.last_read_s = self._loop.time()
         self._decoder.feed(data)
-        if self.is_writable or not self._is_accepted:
-            self._serve_frames()
+        if self._turn is not None:
+            self._is_due = True
+            self._turn.add(self, len(data))
+        else:
+            self.serve()
+            self.flush()
 
-    def _serve_frames(self) -> None:
+    def serve(self) -> int:
+        """Answer what was read; returns how many parts of answers wait for `flush`.
+
+        Nothing is done while the peer does not read what was written to it.
+        """
+        self._is_due = False
+        if self._is_accepted and not self.is_writable:
+            return 0
         decoder = self._decoder
         shortcut = self._shortcut
-        out: list[bytes | memoryview] = []
         try:
             while self._held or decoder.has_more:
                 frames = self._held or decoder.next_frames(FRAMES_TOGETHER_MAX)
                 self._held = []
                 at = 0
                 while at < len(frames):
+                    out = self._unsent
                     if shortcut is not None and (taken := shortcut(frames, at, self, out)):
                         at += taken
                         if len(out) < ANSWERS_TOGETHER_MAX:
@@ -132,17 +147,17 @@ class Connection(asyncio.Protocol):
                             len(out) < ANSWER_PARTS_MAX and len(out[-1]) < ANSWER_PART_BYTES_MAX
                         ):
                             continue
-                    self._write(out)
-                    out = []
+                    self.flush()
                     if self._is_accepted and not self.is_writable:
                         self._held = frames[at:]
-                        return
+                        return 0
         except RemoteProtocolError as error:
             _log.warning("closing %s, which sent nonsense: %s", self.address, error)
-            self._write(out)
             self.close()
-            return
-        self._write(out)
+        except Exception:  # noqa: BLE001 - the others of this turn are still to be served
+            _log.exception("closing %s, which could not be served", self.address)
+            self.abort()
+        return len(self._unsent)
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more of its requests until it has caught up.
@@ -238,10 +253,16 @@ class Connection(asyncio.Protocol):
         """Write a command, with others of this turn; nothing happens if the connection is gone."""
         data = encode_command(command)
         if not self._unsent:
-            self._loop.call_soon(self._send_all)
+            self._loop.call_soon(self.flush)
         self._unsent.append(data)
         if len(data) > GATHERED_BYTES_MAX or len(self._unsent) >= COMMANDS_TOGETHER_MAX:
-            self._send_all()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        unsent, self._unsent = self._unsent, []
+        if unsent:
+            self._write(unsent)
 
     def reply(self, answer: Answer) -> None:
         """Write the answer of a handler that had none at once."""
@@ -257,13 +278,17 @@ class Connection(asyncio.Protocol):
 
     def stop_reading(self) -> None:
         """Serve what was read, and read no more: the connection is about to be closed."""
+        if self._is_due:
+            self.serve()
         self._may_read = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def close(self) -> None:
-        """Write what is there and close."""
-        self._send_all()
+        """Answer what was read, write what is there and close."""
+        if self._is_due:
+            self.serve()
+        self.flush()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
@@ -276,8 +301,9 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Serve what had been read before the peer fell behind."""
-        if self.is_writable and not self.is_closed:
-            self._serve_frames()
+        if not self.is_closed:
+            self.serve()
+            self.flush()
 
     def _serve(self, command: Command, out: list[bytes | memoryview]) -> None:
         handler = self._handlers.get(command.code)
@@ -329,10 +355,6 @@ class Connection(asyncio.Protocol):
             future.set_exception(
                 RequestTimeoutError(f"{self.address} did not answer code {code} in {timeout_s} s")
             )
-
-    def _send_all(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        self._write(unsent)
 
     def _write(self, out: list[bytes | memoryview]) -> None:
         transport = self._transport

@@ -9,6 +9,7 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.versions import GO_AWAY_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler, Shortcut
 from downrange.remoting.network import Listener, Network
+from downrange.remoting.turn import Turn
 from downrange.runtime.service import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class RemotingServer:
         self._idle_s_max = idle_s_max
         self._connections_max = connections_max
         self._turned_away = 0
+        self._turn = Turn()
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -114,7 +116,7 @@ class RemotingServer:
             on_open=self._admit,
             on_close=self._forget,
             shortcut=self.shortcut,
-            is_accepted=True,
+            turn=self._turn,
         )
 
     def _admit(self, connection: Connection) -> None:
