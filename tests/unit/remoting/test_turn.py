@@ -1,0 +1,247 @@
+"""Connections that are read in one turn of the event loop are served, then written, together."""
+
+import asyncio
+import logging
+
+import pytest
+
+from downrange.protocol.command import Command, request, response
+from downrange.protocol.command_codec import encode_command
+from downrange.protocol.frame import Frame
+from downrange.remoting.connection import Answer, Connection
+from downrange.remoting.turn import ANSWERS_TOGETHER_MAX, READ_BYTES_MAX, Turn
+from downrange.testing.virtual_time import run
+
+ECHO = 1001
+
+
+class Diary:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def take(self) -> list[str]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+class Peer:
+    """A connection that writes down what it is asked to do."""
+
+    def __init__(self, name: str, diary: Diary, answers: int = 1) -> None:
+        self._name = name
+        self._diary = diary
+        self._answers = answers
+
+    def serve(self) -> int:
+        self._diary.lines.append(f"serve {self._name}")
+        return self._answers
+
+    def flush(self) -> None:
+        self._diary.lines.append(f"flush {self._name}")
+
+
+async def turn_of_the_loop() -> None:
+    """Return when everything has run that was scheduled before."""
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, None)
+    await future
+
+
+async def busy_turn(diary: Diary) -> Turn:
+    """A turn behind one with two reads."""
+    turn = Turn()
+    for name in "xy":
+        turn.add(Peer(name, diary), 1)
+    await turn_of_the_loop()
+    diary.take()
+    return turn
+
+
+def test_one_that_is_alone_is_served_at_once() -> None:
+    async def scenario() -> None:
+        diary, turn = Diary(), Turn()
+        for _ in range(3):
+            turn.add(Peer("a", diary), 10)
+            assert diary.take() == ["serve a", "flush a"]
+            await turn_of_the_loop()
+            assert not diary.take()
+
+    run(scenario())
+
+
+def test_others_of_the_first_turn_wait_for_its_end() -> None:
+    async def scenario() -> None:
+        diary, turn = Diary(), Turn()
+        for name in "abc":
+            turn.add(Peer(name, diary), 10)
+        assert diary.take() == ["serve a", "flush a"]
+        await turn_of_the_loop()
+        assert diary.take() == ["serve b", "serve c", "flush b", "flush c"]
+
+    run(scenario())
+
+
+def test_while_several_are_busy_all_wait_for_the_end_of_the_turn() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        for name in "abc":
+            turn.add(Peer(name, diary), 10)
+        assert not diary.take()
+        await turn_of_the_loop()
+        assert diary.take() == ["serve a", "serve b", "serve c", "flush a", "flush b", "flush c"]
+
+    run(scenario())
+
+
+def test_after_a_quiet_turn_the_first_is_served_at_once_again() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        turn.add(Peer("a", diary), 10)
+        assert not diary.take()
+        await turn_of_the_loop()
+        assert diary.take() == ["serve a", "flush a"]
+        turn.add(Peer("a", diary), 10)
+        assert diary.take() == ["serve a", "flush a"]
+
+    run(scenario())
+
+
+def test_the_first_of_many_answers_does_not_wait_for_the_last() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        for name in "abc":
+            turn.add(Peer(name, diary, ANSWERS_TOGETHER_MAX // 2), 10)
+        await turn_of_the_loop()
+        assert diary.take() == ["serve a", "serve b", "flush a", "flush b", "serve c", "flush c"]
+
+    run(scenario())
+
+
+def test_much_that_was_read_is_served_before_more_is_read() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        turn.add(Peer("a", diary), READ_BYTES_MAX)
+        assert not diary.take()
+        turn.add(Peer("b", diary), 1)
+        assert diary.take() == ["serve a", "serve b", "flush a", "flush b"]
+        turn.add(Peer("c", diary), 1)
+        await turn_of_the_loop()
+        assert diary.take() == ["serve c", "flush c"]
+
+    run(scenario())
+
+
+class Wire(asyncio.Transport):
+    """Takes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.ended = ""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+    def close(self) -> None:
+        self.ended = self.ended or "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+
+def echo(command: Command, _: Connection) -> Answer:
+    return response(command, 0)
+
+
+def echo_frame(opaque: int) -> bytes:
+    return encode_command(request(ECHO, opaque=opaque))
+
+
+async def due_connections(count: int) -> tuple[list[Connection], list[Wire]]:
+    """Connections that were read and are not served yet."""
+    turn = await busy_turn(Diary())
+    connections, wires = [], []
+    for number in range(count):
+        connection, wire = Connection({ECHO: echo}, turn=turn), Wire()
+        connection.connection_made(wire)
+        connection.data_received(echo_frame(number))
+        assert not wire.written
+        connections.append(connection)
+        wires.append(wire)
+    return connections, wires
+
+
+def test_answers_of_all_connections_come_with_the_end_of_the_turn() -> None:
+    async def scenario() -> None:
+        _, wires = await due_connections(3)
+        await turn_of_the_loop()
+        assert [len(wire.written) for wire in wires] == [1, 1, 1]
+
+    run(scenario())
+
+
+def test_what_was_read_is_answered_before_a_connection_is_closed() -> None:
+    async def scenario() -> None:
+        connections, wires = await due_connections(2)
+        connections[0].close()
+        assert len(wires[0].written) == 1
+        assert wires[0].ended == "closed"
+        connections[1].stop_reading()
+        await turn_of_the_loop()
+        assert [len(wire.written) for wire in wires] == [1, 1]
+
+    run(scenario())
+
+
+def test_nonsense_of_one_does_not_harm_the_others_of_its_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        connections, wires = await due_connections(3)
+        connections[1].data_received(b"\xff" * 8)
+        await turn_of_the_loop()
+        assert [len(wire.written) for wire in wires] == [1, 1, 1]
+        assert [wire.ended for wire in wires] == ["", "closed", ""]
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    assert "nonsense" in caplog.text
+
+
+def test_a_failure_with_one_does_not_harm_the_others_of_its_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(
+        _frames: list[Frame], _start: int, _at: Connection, _out: list[bytes | memoryview]
+    ) -> int:
+        raise RuntimeError("out of order")
+
+    async def scenario() -> None:
+        turn = await busy_turn(Diary())
+        wires = [Wire() for _ in range(3)]
+        for number, wire in enumerate(wires):
+            shortcut = broken if number == 1 else None
+            connection = Connection({ECHO: echo}, turn=turn, shortcut=shortcut)
+            connection.connection_made(wire)
+            connection.data_received(echo_frame(number))
+        await turn_of_the_loop()
+        assert [len(wire.written) for wire in wires] == [1, 0, 1]
+        assert [wire.ended for wire in wires] == ["", "aborted", ""]
+
+    run(scenario())
+    assert "out of order" in caplog.text
