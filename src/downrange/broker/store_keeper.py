@@ -2,13 +2,15 @@
 
 Appends of one turn of the event loop are dispatched together at its end. Syncs, and what is fetched
 ahead of the writer, run in one thread of their own; while a sync runs, what is appended meanwhile
-waits for the next, so that a disk of any speed is asked as seldom as it can bear.
+waits for the next, and senders that come close together share one (`shared_sync`), so that a disk
+of any speed is asked as seldom as it can bear.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 
+from downrange.broker.shared_sync import SharedSync
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.service import Supervisor
 from downrange.store.errors import PutStatus
@@ -39,6 +41,7 @@ class StoreKeeper:
         self.is_sync = store.settings.flush.mode is FlushMode.SYNC
         self._is_due = False
         self._is_flushing = False
+        self._shared = SharedSync()
         self._is_deriving = False
         self._is_fetching = False
         self._runway = Runway(store.log)
@@ -103,8 +106,8 @@ class StoreKeeper:
 
     def _settle(self) -> None:
         self._is_due = False
-        if self.is_sync:
-            self._start_flush()
+        if self.is_sync and not self._is_flushing:
+            self._flush_when_shared()
         if not self._is_fetching:
             self._fetch_ahead()
         # Half of a long line at once, or consumers would fall behind for as long as a flood lasts.
@@ -126,17 +129,25 @@ class StoreKeeper:
         self._is_fetching = False
         self._is_idle.set()
 
+    def _flush_when_shared(self) -> None:
+        if self._shared.is_time(self._store.waiting_count, self._store.log.max_offset):
+            self._start_flush()
+        else:
+            self.note_append()  # and see who comes in the next turn
+
     def _start_flush(self) -> None:
         if self._is_flushing or self._is_stopping:
             return
         job = self._store.begin_flush()
         if job is not None:
             self._is_flushing = True
+            self._shared.begun()
             self._supervisor.spawn("sync log", self._run_flush(job))
 
     async def _run_flush(self, job: FlushJob) -> None:
         failure = await self._run_in_thread(job)
         self._is_flushing = False
+        self._shared.ended(self._store.waiting_count)
         self._store.finish_flush(job, failure)
         self._note_waiting(self._store.waiting_count)
         self._is_idle.set()
