@@ -14,13 +14,14 @@ from downrange.broker.handlers.plain_send import PlainSendHandler
 from downrange.broker.handlers.pull import PullHandler
 from downrange.broker.handlers.query import QueryHandler
 from downrange.broker.handlers.reply import ReplyHandler
-from downrange.broker.handlers.send import Announced, SendHandler
+from downrange.broker.handlers.send import SendHandler
 from downrange.broker.handlers.send_back import SendBackHandler
 from downrange.broker.handlers.transaction import TransactionHandler
 from downrange.broker.hooks import BrokerHooks, HookedConsumes, HookedSends
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Protection
 from downrange.broker.rates import Rates
+from downrange.broker.registration import Announced
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.setting_changes import SettingChanges
@@ -277,6 +278,7 @@ class Assembler:
                 tables.consumers,
                 tables.producers,
                 self._filters.filter_of,
+                self._announced,
                 tables.filters.register,
             ).routes(),
             **OffsetHandler(

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 REGISTER_TIMEOUT_S = 24.0
 UNREGISTER_TIMEOUT_S = 3.0
 ANNOUNCED_WAIT_S = 2.0  # a producer waits 3 s for its answer; a silent name server must not cost it
+
+Announced = Callable[[], Awaitable[None]]  # returns when the name servers know all topics
 
 
 class Registrar:

@@ -1,10 +1,11 @@
 """A client's life on a broker: heartbeats, leaving, who else is here, would my filter do?"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 
 from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.group_table import GroupTable
 from downrange.broker.producer_table import ProducerTable
+from downrange.broker.registration import Announced
 from downrange.broker.topic_table import TopicTable
 from downrange.model.names import retry_topic
 from downrange.protocol.bodies.consumer import ConsumerList
@@ -46,6 +47,7 @@ class ClientHandler:
         consumers: ConsumerTable,
         producers: ProducerTable,
         check_subscription: CheckSubscription,
+        announced: Announced,
         keep_filters: KeepFilters = lambda _group, _subscriptions: None,
     ) -> None:
         self._topics = topics
@@ -53,6 +55,7 @@ class ClientHandler:
         self._consumers = consumers
         self._producers = producers
         self._check_subscription = check_subscription
+        self._announced = announced
         self._keep_filters = keep_filters
 
     def routes(self) -> dict[int, Handler]:
@@ -64,17 +67,27 @@ class ClientHandler:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
-    def heartbeat(self, request: Command, connection: Connection) -> Answer:
-        """Take note of all groups of a client; a group that may not exist is passed over."""
+    def heartbeat(
+        self, request: Command, connection: Connection
+    ) -> Answer | Coroutine[None, None, Answer]:
+        """Take note of all groups of a client; a group that may not exist is passed over.
+
+        The first client of a group is answered when its retry topic has a route: it asks for it
+        next, and would ask again only much later.
+        """
         heartbeat = decode_heartbeat(request.body)
         # A client of heartbeat v1 ignores this field; v2 sends everything again when it is true.
         needs_subscriptions = heartbeat.heartbeat_fingerprint == 0
+        has_new_topic = False
         for consumer in heartbeat.consumer_data_set:
             if heartbeat.without_sub and not self._consumers.knows_subscriptions(
                 connection, consumer.group_name, heartbeat.heartbeat_fingerprint
             ):
                 needs_subscriptions = True
+            topic = retry_topic(consumer.group_name)
+            is_known = self._topics.get(topic) is not None
             self._register_consumer(request, connection, heartbeat, consumer)
+            has_new_topic |= not is_known and self._topics.get(topic) is not None
         for producer in heartbeat.producer_data_set:
             self._producers.register(
                 connection,
@@ -86,7 +99,12 @@ class ClientHandler:
         fields = HeartbeatResponse(
             supports_heartbeat_v2=True, subscription_changed=needs_subscriptions
         )
-        return response(request, ResponseCode.SUCCESS, ext_fields=encode_header(fields))
+        answer = response(request, ResponseCode.SUCCESS, ext_fields=encode_header(fields))
+        return self._once_announced(answer) if has_new_topic else answer
+
+    async def _once_announced(self, answer: Command) -> Answer:
+        await self._announced()
+        return answer
 
     def unregister(self, request: Command, connection: Connection) -> Answer:
         """A client leaves; the others of its group hear of it at once."""

@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
+from downrange.broker.registration import Announced
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import (
@@ -35,7 +36,6 @@ from downrange.store.errors import PutStatus
 
 _HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
 
-Announced = Callable[[], Awaitable[None]]  # returns when the name servers know all topics
 Reply = Callable[[Answer], None]  # takes an answer that was not there at once
 
 

@@ -101,6 +101,7 @@ class Desk:
                 tables.consumers,
                 tables.producers,
                 SubscriptionFilters(sql92_enabled=True).filter_of,
+                self._announced,
             ).routes(),
         }
         self.network = MemoryNetwork()
@@ -108,6 +109,9 @@ class Desk:
 
     async def _register(self) -> None:
         self.registered += 1
+
+    async def _announced(self) -> None:
+        """There is no name server to wait for."""
 
     async def start(self) -> None:
         """Open the door."""

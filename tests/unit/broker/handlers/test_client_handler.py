@@ -1,6 +1,7 @@
 """Heartbeats, leaving, lists of consumers, checks of filters: as a real 5.5.0 answers them."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 
 import pytest
 from msgspec.structs import replace
@@ -43,6 +44,10 @@ HEARTBEAT = Heartbeat(
 )
 
 
+async def announced() -> None:
+    """The name servers have heard of everything already."""
+
+
 def refuse_all(subscription: Subscription) -> None:
     raise Refused(23, f"{subscription.sub_string} does not compile")
 
@@ -51,12 +56,14 @@ def refuse_all(subscription: Subscription) -> None:
 def handler(
     topics: TopicTable, groups: GroupTable, consumers: ConsumerTable, producers: ProducerTable
 ) -> ClientHandler:
-    return ClientHandler(topics, groups, consumers, producers, refuse_all)
+    return ClientHandler(topics, groups, consumers, producers, refuse_all, announced)
 
 
 def beat(handler: ClientHandler, connection: Connection, heartbeat: Heartbeat) -> dict[str, str]:
     code = RequestCode.HEART_BEAT
     answer = handler.heartbeat(request(code, opaque=1, body=encode_body(heartbeat)), connection)
+    if isinstance(answer, Coroutine):
+        answer = asyncio.run(answer)
     assert isinstance(answer, Command)
     assert answer.code == 0
     assert answer.ext_fields is not None
@@ -112,6 +119,32 @@ def test_the_retry_topic_follows_the_groups_configuration_and_ordered_topics(
     assert not topics.is_ordered("%RETRY%g")
 
 
+def test_the_first_client_of_a_group_is_answered_when_the_retry_topic_has_a_route(
+    topics: TopicTable,
+    groups: GroupTable,
+    consumers: ConsumerTable,
+    producers: ProducerTable,
+    connect: Connect,
+) -> None:
+    asked = 0
+
+    async def wait() -> None:
+        nonlocal asked
+        asked += 1
+
+    handler = ClientHandler(topics, groups, consumers, producers, refuse_all, wait)
+    first = handler.heartbeat(
+        request(RequestCode.HEART_BEAT, opaque=1, body=encode_body(HEARTBEAT)), connect()
+    )
+    assert isinstance(first, Coroutine)
+    assert consumers.client_ids("g") == ["a"], "it is registered at once"
+    answer = asyncio.run(first)
+    assert isinstance(answer, Command)
+    assert (answer.opaque, answer.code, asked) == (1, 0, 1)
+    beat(handler, connect(), replace(HEARTBEAT, client_id="b"))
+    assert asked == 1, "the second one finds the topic there"
+
+
 def test_a_group_that_may_not_exist_is_passed_over(
     topics: TopicTable,
     closed_groups: GroupTable,
@@ -119,7 +152,7 @@ def test_a_group_that_may_not_exist_is_passed_over(
     producers: ProducerTable,
     connect: Connect,
 ) -> None:
-    handler = ClientHandler(topics, closed_groups, consumers, producers, refuse_all)
+    handler = ClientHandler(topics, closed_groups, consumers, producers, refuse_all, announced)
     beat(handler, connect(), HEARTBEAT)
     assert "%RETRY%g" not in topics
     assert not consumers.has_group("g")
