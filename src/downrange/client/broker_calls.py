@@ -57,15 +57,23 @@ class BrokerCalls:
     def __init__(self, peers: Peers, *, timeout_s: float) -> None:
         self._peers = peers
         self._timeout_s = timeout_s
+        self._without_lite_pull: set[str] = set()  # brokers of the 4.9 line
 
     # --- pulling ---------------------------------------------------------------------------
 
     async def pull(
         self, address: str, header: PullRequest, *, timeout_s: float, lite: bool = False
     ) -> PullAnswer:
-        """Messages from a queue. A broker may hold the request for `suspend_timeout_millis`."""
+        """Messages from a queue. A broker may hold the request for `suspend_timeout_millis`.
+
+        A broker that knows no lite pulls is asked for a plain one, which finds the same.
+        """
+        lite = lite and address not in self._without_lite_pull
         code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
         answer = await self._peers.call(address, code, encode_header(header), timeout_s=timeout_s)
+        if lite and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._without_lite_pull.add(address)
+            return await self.pull(address, header, timeout_s=timeout_s)
         if answer.code not in PULL_CODES:
             raise _refusal(answer, address)
         header_of_answer = answered_header(PullResponse, answer, _peer(address))

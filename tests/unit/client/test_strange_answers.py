@@ -16,6 +16,8 @@ from downrange.protocol.command import Command, response
 from downrange.protocol.headers.pull import PullRequest
 from downrange.protocol.headers.query import QueryMessageRequest
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.connection import Handler
 from downrange.remoting.server import RemotingServer
 from downrange.runtime.service import Supervisor
 from downrange.testing.cluster import MemoryCluster
@@ -119,3 +121,40 @@ def test_a_namespace_of_version_2_is_told_in_every_request_and_signed(tmp_path: 
             assert len(broker.requests) == 2
 
     run(main())
+
+
+def test_a_broker_without_lite_pulls_is_asked_for_plain_ones_and_remembered(
+    tmp_path: Path,
+) -> None:
+    asked: list[int] = []
+
+    def found_nothing(request: Command, _: object) -> Command:
+        asked.append(request.code)
+        fields = {"suggestWhichBrokerId": "0"}
+        offsets = {"nextBeginOffset": "7", "minOffset": "0", "maxOffset": "7"}
+        return response(request, ResponseCode.PULL_NOT_FOUND, ext_fields=fields | offsets)
+
+    def unknown(request: Command, _: object) -> Command:
+        asked.append(request.code)
+        return response(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
+
+    async def main() -> None:
+        async with MemoryCluster(tmp_path, broker_names=()) as cluster:
+            supervisor = Supervisor(fail)
+            handlers: dict[int, Handler] = {
+                RequestCode.PULL_MESSAGE: found_nothing,
+                RequestCode.LITE_PULL_MESSAGE: unknown,
+            }
+            server = RemotingServer(cluster.network, supervisor, handlers)
+            await server.listen("127.0.0.1", PORT)
+            session = Session(cluster.client_settings(), "me@1", cluster.surroundings())
+            await session.start()
+            for _ in range(2):
+                answer = await session.calls.pull(ADDRESS, PULL, timeout_s=3, lite=True)
+                assert answer.header.next_begin_offset == 7
+            await session.shutdown()
+            await server.stop()
+            await supervisor.stop()
+
+    run(main())
+    assert asked == [361, 11, 11]
