@@ -1,7 +1,7 @@
 """The places in which every promise is tried.
 
-`make test` plays them in memory; `make interop` against downrange's processes, which serve all
-tests of a run; `make oracle` against Apache's.
+`make test` plays them in memory; `make interop` against downrange's processes and against Apache's
+of the 4.9 line, which serve all tests of a run; `make oracle` against Apache's newest.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from zlib import crc32
 import pytest
 from contract.world import BROKER_NAME, Play, Promise, World
 from interop.client_cluster import ClientCluster, running_cluster
+from interop.releases import APACHE_4_9_SERVERS
 
 from downrange.broker.settings import BrokerSettings
 from downrange.client.session import ClientSurroundings
@@ -33,7 +34,21 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]
         yield cluster
 
 
-@pytest.fixture(params=["memory", pytest.param("processes", marks=pytest.mark.interop)])
+@pytest.fixture(scope="session")
+def old_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientCluster]:
+    with running_cluster(
+        tmp_path_factory.mktemp("contract-4.9"), of_apache=True, release=APACHE_4_9_SERVERS
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("servers", marks=pytest.mark.interop),
+        pytest.param("old_servers", marks=pytest.mark.interop),
+    ]
+)
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     prefix = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_"))[:40]
     prefix += f"-{crc32(request.node.name.encode()) % 100_000}"
@@ -50,7 +65,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
         virtual_time.run(main())
 
     def with_processes(promise: Promise) -> None:
-        cluster: ClientCluster = request.getfixturevalue("servers")
+        cluster: ClientCluster = request.getfixturevalue(request.param)
 
         async def main() -> None:
             around = ClientSurroundings(

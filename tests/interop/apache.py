@@ -30,6 +30,7 @@ LONG_GROUP = "a-group-" + "of-a-very-long-name-" * 7
 
 SERVER_HEAP = ("-Xms512m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 CLIENT_HEAP = ("-Xms128m", "-Xmx768m")
+SILENT = '<configuration><root level="ERROR"/></configuration>\n'
 # RocketMQ reaches into these packages by reflection; a JDK of 16 or newer refuses that otherwise.
 OPEN_MODULES = (
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -48,6 +49,7 @@ def start_name_server(
     port: int | None = None,
     host: str = LOOPBACK,
     java_properties: Mapping[str, str] | None = None,
+    release: Release = APACHE_5_5,
 ) -> Server:
     """Start a name server that answers at the returned address; it writes below `folder` only."""
     port = free_port() if port is None else port
@@ -59,7 +61,9 @@ def start_name_server(
     }
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
     address = f"{host}:{port}"
-    return _start_server("name server", main, folder, address, settings, java_properties or {})
+    return _start_server(
+        "name server", main, folder, address, settings, java_properties or {}, release
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ class BrokerPlan:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     java_properties: Mapping[str, str] = field(default_factory=dict[str, str])
     heap: Sequence[str] = SERVER_HEAP
+    release: Release = APACHE_5_5
 
     def properties(self) -> dict[str, str]:
         """Return the content of broker.conf."""
@@ -134,6 +139,7 @@ def start_broker(plan: BrokerPlan) -> Server:
         address,
         plan.properties(),
         plan.java_properties,
+        plan.release,
         plan.heap,
     )
 
@@ -238,13 +244,16 @@ def _start_server(
     address: str,
     settings: Mapping[str, str],
     java_properties: Mapping[str, str],
+    release: Release,
     heap: Sequence[str] = SERVER_HEAP,
 ) -> Server:
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "conf").mkdir(parents=True, exist_ok=True)
     config = folder / "server.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     output = folder / "server.out"
-    logging_file = f"rmq.{'broker' if 'broker' in main else 'namesrv'}.logback.xml"
+    kind = "broker" if "broker" in main else "namesrv"
+    logging_file = f"rmq.{kind}.logback.xml"  # of the jar; 4.9 reads one in its home and needs it
+    (folder / "conf" / f"logback_{kind}.xml").write_text(SILENT)
     command = [
         "java",
         *heap,
@@ -254,7 +263,7 @@ def _start_server(
         f"-Drmq.logback.configurationFile={logging_file}",
         *_definitions(java_properties),
         "-cp",
-        APACHE_5_5.classpath(),
+        release.classpath(),
         main,
         "-c",
         str(config),

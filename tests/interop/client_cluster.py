@@ -3,10 +3,11 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interop import apache, our_processes
+from interop.releases import APACHE_5_5, Release
 
 MIB = 1024 * 1024
 BROKER_NAME = "broker-a"
@@ -45,16 +46,20 @@ def wants_apache() -> bool:
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, *, of_apache: bool | None = None) -> Iterator[ClientCluster]:
+def running_cluster(
+    folder: Path, *, of_apache: bool | None = None, release: Release = APACHE_5_5
+) -> Iterator[ClientCluster]:
     """One name server and one broker while the block runs; whose, is said here or by `make`."""
     of_apache = wants_apache() if of_apache is None else of_apache
     with contextlib.ExitStack() as servers:
         if of_apache:
-            names = servers.enter_context(apache.start_name_server(folder / "name-server"))
+            names = servers.enter_context(
+                apache.start_name_server(folder / "name-server", release=release)
+            )
             plan = apache.plan_broker(
                 folder / "broker", folder / "broker" / "store", names.address, APACHE_SETTINGS
             )
-            broker = servers.enter_context(apache.start_broker(plan))
+            broker = servers.enter_context(apache.start_broker(replace(plan, release=release)))
         else:
             names = servers.enter_context(our_processes.start_name_server(folder / "name-server"))
             broker = servers.enter_context(

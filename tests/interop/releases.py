@@ -65,8 +65,9 @@ class Release:
         return folder
 
     def classpath(self) -> str:
-        """What `java -cp` needs: our programs first, then every jar."""
-        return f"{self.classes()}:{self.jars()}/*"
+        """What `java -cp` needs: our programs first, if there are any, then every jar."""
+        jars = f"{self.jars()}/*"
+        return f"{self.classes()}:{jars}" if self.programs else jars
 
 
 APACHE_5_5 = Release(
@@ -85,6 +86,7 @@ APACHE_5_5 = Release(
 PUBLISH_LATENCY = Release(version="5.5.0", pom="pom.xml", programs=("Lines", "PublishLatency"))
 APACHE_TOOLS = Release(version="5.5.0-tools", pom="pom-tools.xml", programs=())
 APACHE_PROXY = Release(version="5.5.0-proxy", pom="pom-proxy.xml", programs=())
+APACHE_4_9_SERVERS = Release(version="4.9.7", pom="pom-servers-4.9.xml", programs=())
 APACHE_4_9_CLIENT = Release(
     version="4.9.8", pom="pom-client-4.9.xml", programs=("Lines", "NeutralIds", "ClientSession")
 )
