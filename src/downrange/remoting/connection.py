@@ -125,13 +125,13 @@ class Connection(asyncio.Protocol):
             return 0
         decoder = self._decoder
         shortcut = self._shortcut
+        out = self._unsent
         try:
             while self._held or decoder.has_more:
                 frames = self._held or decoder.next_frames(FRAMES_TOGETHER_MAX)
                 self._held = []
                 at = 0
                 while at < len(frames):
-                    out = self._unsent
                     if shortcut is not None and (taken := shortcut(frames, at, self, out)):
                         at += taken
                         if len(out) < ANSWERS_TOGETHER_MAX:
@@ -260,8 +260,10 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what was gathered."""
-        unsent, self._unsent = self._unsent, []
-        if unsent:
+        # The list stays the same one: a handler that sends commands may be about to answer, too.
+        if self._unsent:
+            unsent = self._unsent.copy()
+            self._unsent.clear()
             self._write(unsent)
 
     def reply(self, answer: Answer) -> None:

@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from downrange.protocol.command import Command, request, response
-from downrange.protocol.command_codec import encode_command
-from downrange.protocol.frame import Frame
+from downrange.protocol.command_codec import decode_command, encode_command
+from downrange.protocol.frame import Frame, FrameDecoder
 from downrange.remoting.connection import Answer, Connection
 from downrange.remoting.turn import ANSWERS_TOGETHER_MAX, READ_BYTES_MAX, Turn
 from downrange.testing.virtual_time import run
@@ -204,6 +204,32 @@ def test_what_was_read_is_answered_before_a_connection_is_closed() -> None:
         connections[1].stop_reading()
         await turn_of_the_loop()
         assert [len(wire.written) for wire in wires] == [1, 1]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("commands", range(7))
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_handler_that_sends_commands_to_its_peer_is_answered_for(
+    commands: int, requests: int
+) -> None:
+    def busy(command: Command, connection: Connection) -> Answer:
+        for _ in range(commands):
+            connection.send_one_way(ECHO)
+        return response(command, 0)
+
+    async def scenario() -> None:
+        turn, wire = await busy_turn(Diary()), Wire()
+        connection = Connection({ECHO: busy}, turn=turn)
+        connection.connection_made(wire)
+        connection.data_received(b"".join(map(echo_frame, range(1_000, 1_000 + requests))))
+        await turn_of_the_loop()
+        decoder = FrameDecoder()
+        decoder.feed(b"".join(wire.written))
+        seen = [decode_command(frame) for frame in decoder.next_frames(100)]
+        assert len(seen) == requests * (commands + 1)
+        answers = [command.opaque for command in seen if command.is_response]
+        assert answers == list(range(1_000, 1_000 + requests))
 
     run(scenario())
 
