@@ -9,11 +9,12 @@ message once its bytes are durable. Message number n is the same in every run of
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from downrange.protocol.batch import encode_batch
-from downrange.store.appender import NO_HOST, Appended, PlainMessage
+from downrange.store.appended import Appended
+from downrange.store.appender import NO_HOST, PlainMessage
 from downrange.store.errors import PutStatus
 from downrange.store.message_store import MessageStore
 from downrange.store.settings import KIB, FlushMode, FlushSettings, StoreSettings
@@ -72,7 +73,7 @@ def _put(store: MessageStore, seed: int, number: int, way: str) -> int:
     topic, queue_id, body, properties = message(seed, number)
     group = range(number, number - number % BATCH_MAX + BATCH_MAX)
     contents = [message(seed, one)[2:] for one in group]
-    placed: list[Appended] = []
+    placed: Sequence[Appended] = []
     if way == "batch":
         batch = encode_batch([(0, body, properties) for body, properties in contents])
         placed = store.append_batch(topic, queue_id, batch)

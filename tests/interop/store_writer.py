@@ -24,7 +24,7 @@ from downrange.protocol.record import decode_record
 from downrange.protocol.sys_flag import BORN_HOST_V6, CompressionType, with_compression
 from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.runtime.clock import SystemClock
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.store.message_store import MessageStore
 
 STEP_MESSAGES = 500

@@ -28,7 +28,8 @@ from downrange.protocol.sys_flag import (
 from downrange.remoting.connection import Connection
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
-from downrange.store.appender import HOST_V4_BYTES, Appended
+from downrange.store.appended import Appended
+from downrange.store.appender import HOST_V4_BYTES
 from downrange.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)

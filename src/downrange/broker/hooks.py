@@ -22,7 +22,7 @@ from downrange.protocol.response_codes import SEND_STORED, ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.store.errors import PutStatus
 
 _log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class HookedSends:
         )
 
     def _stored(
-        self, late: Command | None, status: PutStatus, placed: list[Appended], queue_id: int
+        self, late: Command | None, status: PutStatus, placed: Sequence[Appended], queue_id: int
     ) -> None:
         request = late or self._current
         assert request is not None
@@ -247,7 +247,7 @@ class _HookedReply(SendReply):
     def __init__(
         self,
         plain: SendReply,
-        stored: Callable[[Command | None, PutStatus, list[Appended], int], None],
+        stored: Callable[[Command | None, PutStatus, Sequence[Appended], int], None],
     ) -> None:
         self._plain = plain
         self._stored = stored
@@ -262,7 +262,7 @@ class _HookedReply(SendReply):
         self,
         request: Command,
         status: PutStatus,
-        placed: list[Appended],
+        placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes | None,
     ) -> bytes:

@@ -10,7 +10,8 @@ from downrange.protocol.properties import find_property, remove_property, replac
 from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.sys_flag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from downrange.remoting.errors import Refused
-from downrange.store.appender import NO_HOST, Appended
+from downrange.store.appended import Appended, AppendedBatch
+from downrange.store.appender import NO_HOST
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.message_store import MessageStore
 
@@ -109,7 +110,7 @@ class MessageWriter:
         sys_flag: int,
         born_timestamp: int,
         born_host: bytes,
-    ) -> list[Appended]:
+    ) -> AppendedBatch:
         """Put the messages of a batch body side by side, all of them or none."""
         try:
             appended = self._append_batch(

@@ -1,13 +1,14 @@
 """The answer to a send, written without a detour: it goes out once for every message."""
 
-from struct import Struct
+from collections.abc import Sequence
+from struct import Struct, pack
 
 from downrange.broker.message_writer import put_code
 from downrange.protocol.command import Command, Serialization, response
 from downrange.protocol.command_codec import encode_command
 from downrange.protocol.languages import LanguageCode
 from downrange.protocol.versions import CURRENT_VERSION
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended, AppendedBatch
 from downrange.store.errors import PutStatus
 
 _pack_frame_start = Struct(">iI").pack
@@ -89,7 +90,7 @@ class SendReply:
         self,
         encoding: int,
         opaque: int,
-        placed: list[Appended],
+        placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes,
     ) -> bytes:
@@ -102,17 +103,22 @@ class SendReply:
         header = self._json_batch % (ids, queue_id, placed[0][2], unique_key, opaque)
         return _pack_frame_start(len(header) + 4, len(header)) + header
 
-    def _ids(self, placed: list[Appended]) -> str:
+    def _ids(self, placed: Sequence[Appended]) -> str:
         """The ids of messages, each the broker's address and a physical offset."""
         host = self._host_hex.decode()
-        offsets = Struct(f">{len(placed)}q").pack(*[one[0] for one in placed])
-        return host + offsets.hex(",", 8).upper().replace(",", "," + host)
+        offsets = (
+            placed.physical_offsets
+            if isinstance(placed, AppendedBatch)
+            else [one.physical_offset for one in placed]
+        )
+        digits = pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return host + digits.replace(",", "," + host)
 
     def _for_stored(
         self,
         encoding: int,
         opaque: int,
-        placed: list[Appended],
+        placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes,
     ) -> bytes:
@@ -123,7 +129,7 @@ class SendReply:
         self,
         request: Command,
         status: PutStatus,
-        placed: list[Appended],
+        placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes | None,
     ) -> bytes:

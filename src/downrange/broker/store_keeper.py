@@ -68,6 +68,15 @@ class StoreKeeper:
             self._is_due = True
             self._loop.call_soon(self._settle)
 
+    def show_appended(self) -> None:
+        """Dispatch now what was appended, if anything was.
+
+        For who knows that more is read before the end of this turn, and that a sender who was
+        answered in it may then ask for its message.
+        """
+        if self._is_due:
+            self._dispatch()
+
     def wait_durable(self, end_offset: int, release: Release, count: int = 1) -> bool:
         """Have `release` called when `end_offset` is durable; False where nobody waits (ASYNC).
 
@@ -110,6 +119,9 @@ class StoreKeeper:
             self._flush_when_shared()
         if not self._is_fetching:
             self._fetch_ahead()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
         # Half of a long line at once, or consumers would fall behind for as long as a flood lasts.
         count_max = max(DISPATCH_COUNT_MAX, self._store.pending_count // 2)
         if self._store.dispatch_some(count_max) >= count_max:
@@ -149,6 +161,7 @@ class StoreKeeper:
         self._is_flushing = False
         self._shared.ended(self._store.waiting_count)
         self._store.finish_flush(job, failure)
+        self._dispatch()  # senders were answered, and may ask for their messages
         self._note_waiting(self._store.waiting_count)
         self._is_idle.set()
         # What was appended meanwhile waits for this turn to end.

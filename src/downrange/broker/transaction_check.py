@@ -32,7 +32,7 @@ from downrange.protocol.sys_flag import STORE_HOST_V6
 from downrange.remoting.connection import Connection
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ class RemotingServer:
         self._idle_s_max = idle_s_max
         self._connections_max = connections_max
         self._turned_away = 0
-        self._turn = Turn()
+        self.turn = Turn()
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -116,7 +116,7 @@ class RemotingServer:
             on_open=self._admit,
             on_close=self._forget,
             shortcut=self.shortcut,
-            turn=self._turn,
+            turn=self.turn,
         )
 
     def _admit(self, connection: Connection) -> None:

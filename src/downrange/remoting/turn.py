@@ -7,6 +7,7 @@ it is served at once, because nothing could be gathered by waiting.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 READ_BYTES_MAX = 1024 * 1024  # and not served; beyond it memory counts for more
@@ -27,9 +28,14 @@ class Served(Protocol):
 
 
 class Turn:
-    """Belongs to the connections of one server, on their event loop."""
+    """Belongs to the connections of one server, on their event loop.
+
+    `on_end` is called when those that waited have been served, before anybody is read again: what
+    it does is done before a peer can ask for more than it was answered.
+    """
 
     def __init__(self) -> None:
+        self.on_end: Callable[[], None] = _nothing
         self._waiting: list[Served] = []
         self._waiting_bytes = 0
         self._reads = 0
@@ -66,6 +72,12 @@ class Turn:
                 _flush(served)
                 answers = 0
         _flush(served)
+        if waiting:
+            self.on_end()
+
+
+def _nothing() -> None:
+    """What an end means to most."""
 
 
 def _flush(served: list[Served]) -> None:

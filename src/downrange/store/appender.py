@@ -5,9 +5,7 @@ This is the hot path. It passes plain values by position, makes one record and o
 message, and raises only for what is not taken; then nothing of the message is in the log.
 """
 
-from itertools import accumulate, repeat
 from struct import Struct
-from typing import NamedTuple
 from zlib import crc32
 
 from downrange.protocol.batch import cut_batch
@@ -22,42 +20,28 @@ from downrange.protocol.record import (
 )
 from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
 from downrange.runtime.clock import Clock
+from downrange.store.appended import Appended, AppendedBatch
 from downrange.store.commit_log import BLANK_BYTES_MIN, CommitLog
 from downrange.store.consume_queue import ConsumeQueue
 from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.dispatcher import Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.queue_table import QueueTable
+from downrange.store.record_columns import LENGTH_BYTES, RecordColumns
 from downrange.store.settings import StoreSettings
 
 RETRY_PREFIX = "%RETRY%"
 RETRY_TOPIC_BYTES_MAX = 255
 HOST_V4_BYTES = 8
 NO_HOST = bytes(HOST_V4_BYTES)
-LENGTH_BYTES = 2  # of the properties' length
+HEAD_START_BYTES = HEAD_START.size
 _pack_length = Struct(">H").pack
-_pack_body_length = Struct(">i").pack
-_pack_start = HEAD_START.pack
 _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its detour
 
 
 # What `append_run` takes: a message that is in no transaction and came from an IPv4 host. Queue id,
 # body, properties, system flag, flag, born time, reconsume times, tag code, keys.
 PlainMessage = tuple[int, bytes, bytes, int, int, int, int, int, list[bytes]]
-
-
-class Appended(NamedTuple):
-    """Where a message was put; in memory, and as durable as the flush says."""
-
-    physical_offset: int
-    size: int
-    queue_offset: int
-    store_timestamp: int
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset behind the record: what must be durable for a synchronous send."""
-        return self.physical_offset + self.size
 
 
 class Appender:
@@ -211,7 +195,7 @@ class Appender:
             appended.append(_new_tuple(Appended, place))
             physical_offset += size
         if appended:
-            self._commit(parts, entries, stored_ns)
+            self._commit(parts[0], b"".join(parts[1:]), entries, stored_ns)
         return appended
 
     def append_batch(
@@ -222,26 +206,24 @@ class Appender:
         sys_flag: int = 0,
         born_timestamp: int = 0,
         born_host: bytes = NO_HOST,
-    ) -> list[Appended]:
+    ) -> AppendedBatch:
         """Put the messages of a batch body side by side, all of them or none.
 
         `RemoteProtocolError` if the body is not one.
         """
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
-        flags, bodies, texts = cut_batch(batch)
-        count = len(flags)
+        columns = cut_batch(batch)
+        count = len(columns[0])
         magic, name = self._admit_batch(topic, count)
         sys_flag |= self._store_flag
         layout = (sys_flag >> 4) & 3
-        fixed_bytes = HEADS[layout].size + len(name) + LENGTH_BYTES
-        sizes = [
-            fixed_bytes + len(body) + len(text) for body, text in zip(bodies, texts, strict=True)
-        ]
+        records = RecordColumns(columns, HEADS[layout].size + len(name) + LENGTH_BYTES)
+        sizes, texts = records.sizes, records.texts
         size = sum(sizes)
         # Room for all of them in one file, or none is taken.
         if len(batch) > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
-            self._check(size, sum(map(len, bodies)))
+            self._check(size, sum(map(len, columns[1])))
         try:
             physical_offset = self._log.place(size)
         except OSError as error:
@@ -255,41 +237,27 @@ class Appender:
         middle = HEAD_MIDDLES[layout].pack(
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0
         )
-        offsets = list(accumulate(sizes, initial=physical_offset))[:-1]
-        crcs = [crc32(body) & CRC_MASK for body in bodies]
-        # The parts of each record, column by column.
-        parts = [middle] * (7 * count)
-        parts[0::7] = map(
-            _pack_start, sizes, repeat(magic), crcs, repeat(queue_id), flags, queue_offsets, offsets
-        )
-        parts[2::7] = map(_pack_body_length, map(len, bodies))
-        parts[3::7] = bodies
-        parts[4::7] = [name] * count
-        parts[5::7] = map(_pack_length, map(len, texts))
-        parts[6::7] = texts
+        offsets = records.offsets_from(physical_offset)
+        data = records.pack(magic, name, queue_id, queue_offsets, offsets, middle)
         tag_codes, keys = self._entries.of_batch(topic, sys_flag, texts, stored_ms)
-        times = [stored_ms] * count
         entries = list(
             zip(
-                [queue] * count, [queued] * count, queue_offsets, offsets, sizes, tag_codes, times,
-                keys, texts, strict=True,
+                [queue] * count, [queued] * count, queue_offsets, offsets, sizes, tag_codes,
+                [stored_ms] * count, keys, texts, strict=True,
             )
         )  # fmt: skip
-        appended = list(
-            map(
-                _new_tuple, repeat(Appended), zip(offsets, sizes, queue_offsets, times, strict=True)
-            )
-        )
         queue.next_offset += count if queued else 0
-        self._commit(parts, entries, stored_ns)
-        return appended
+        self._commit(data[:HEAD_START_BYTES], data[HEAD_START_BYTES:], entries, stored_ns)
+        return AppendedBatch(offsets, sizes, queue_offsets, stored_ms)
 
-    def _commit(self, parts: list[bytes], entries: list[DispatchEntry], stored_ns: int) -> None:
+    def _commit(
+        self, head: bytes, rest: bytes, entries: list[DispatchEntry], stored_ns: int
+    ) -> None:
         """Write records side by side, the very first head last, and have them dispatched.
 
         That they share topic and store time is how recovery knows those of a torn write.
         """
-        self._log.write(parts[0], b"".join(parts[1:]))
+        self._log.write(head, rest)
         self.store_timestamp = stored_ns // 1_000_000
         self._dispatcher.offer_all(entries)
         self._note_time(stored_ns)

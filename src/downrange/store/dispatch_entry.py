@@ -74,11 +74,17 @@ class EntryReader:
 
         Behind the id there may be something else in each, if it is neither tag nor key.
         """
-        codes: list[int] = []
-        keys: list[list[bytes]] = []
         before, behind, end, (code, more_keys), (first_code, first_keys) = self._shape
         start = len(before)
         is_usual = topic != SCHEDULE_TOPIC and not sys_flag & TRANSACTION_MASK
+        if is_usual and {*map(len, texts)} == {end + len(behind)}:
+            # As long as that shape: then one comparison tells whether all of them have it.
+            ids = [text[start:end] for text in texts]
+            together = b"".join((before, (behind + before).join(ids), behind))
+            if together == b"".join(texts) and b"".join(ids).isalnum():
+                return [code] * len(ids), [[key, *more_keys] for key in ids]
+        codes: list[int] = []
+        keys: list[list[bytes]] = []
         for text in texts:
             key = text[start:end]
             # Letters and digits hide no further name or value.

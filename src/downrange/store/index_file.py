@@ -13,6 +13,7 @@
 
 import mmap
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -146,6 +147,7 @@ class IndexFile:
         if position + _ITEM_BYTES * len(items) > self._reserved:
             self._reserve(position + _ITEM_BYTES * len(items))
         heads: dict[int, int] = {}  # slot position -> its newest item
+        fields: list[int] = []
         seconds_of = seconds = 0
         for key_hash, physical_offset, store_timestamp in items:
             slot_position = _HEADER_BYTES + key_hash % slots * 4
@@ -160,10 +162,10 @@ class IndexFile:
                 seconds = (store_timestamp - begin_timestamp) // 1000
                 if not 0 <= seconds <= SECONDS_MAX or begin_timestamp <= 0:
                     seconds = 0 if seconds < 0 or begin_timestamp <= 0 else SECONDS_MAX
-            _pack_item(buffer, position, key_hash, physical_offset, seconds, older)
+            fields += (key_hash, physical_offset, seconds, older)
             heads[slot_position] = number
-            position += _ITEM_BYTES
             number += 1
+        _items(len(items)).pack_into(buffer, position, *fields)
         self.slots_used = slots_used
         self.count = number
         _, self.end_offset, store_timestamp = items[-1]
@@ -299,6 +301,12 @@ class IndexFile:
             self.slots_used,
             self.count,
         )
+
+
+@lru_cache(maxsize=ITEMS_TOGETHER_MAX)
+def _items(count: int) -> Struct:
+    """Items side by side."""
+    return Struct(">" + ITEM.format.removeprefix(">") * count)
 
 
 def index_file_bytes(slots: int, items: int) -> int:

@@ -20,7 +20,7 @@ from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.memory import MemoryNetwork
 from downrange.runtime.blocking import InLine
 from downrange.runtime.service import Supervisor
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.store.message_store import MessageStore
 from downrange.testing.clock import ManualClock
 

@@ -31,7 +31,7 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.sys_flag import TRANSACTION_PREPARED
 from downrange.remoting.connection import Connection
 from downrange.remoting.errors import Refused
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.testing.virtual_time import run
 
 GROUP = "producers"

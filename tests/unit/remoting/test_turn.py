@@ -137,6 +137,24 @@ def test_much_that_was_read_is_served_before_more_is_read() -> None:
     run(scenario())
 
 
+def test_the_end_is_told_when_all_are_answered_and_nobody_else_was_read() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        turn.on_end = lambda: diary.lines.append("end")
+        for name in "ab":
+            turn.add(Peer(name, diary), 10)
+        await turn_of_the_loop()
+        assert diary.take() == ["serve a", "serve b", "flush a", "flush b", "end"]
+        turn.add(Peer("a", diary), 10)  # nobody waits behind it
+        await turn_of_the_loop()
+        turn.add(Peer("a", diary), 10)
+        await turn_of_the_loop()
+        assert diary.take() == ["serve a", "flush a", "end", "serve a", "flush a"]
+
+    run(scenario())
+
+
 class Wire(asyncio.Transport):
     """Takes what is written."""
 

@@ -223,3 +223,13 @@ def damage(path: Path, position: int, data: bytes) -> None:
     content = bytearray(path.read_bytes())
     content[position : position + len(data)] = data
     path.write_bytes(content)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    """What log, queues and index have on disk."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for part in ("commitlog", "consumequeue", "index")
+        for path in sorted((root / part).rglob("*"))
+        if path.is_file()
+    }

@@ -10,6 +10,7 @@ from unit.store.building import (
     SEGMENT_BYTES,
     StagedDisk,
     all_bodies,
+    files_of,
     make_writes_slow,
     no_space,
     open_store,
@@ -17,7 +18,8 @@ from unit.store.building import (
 
 from downrange.protocol.hosts import encode_host
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
-from downrange.store.appender import Appended, PlainMessage
+from downrange.store.appended import Appended
+from downrange.store.appender import PlainMessage
 from downrange.store.message_store import MessageStore
 from downrange.testing.clock import ManualClock
 
@@ -47,15 +49,6 @@ def in_runs(store: MessageStore, topic: str, run: list[PlainMessage]) -> list[Ap
             store, topic, run[len(placed) :][:1]
         )
     return placed
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for part in ("commitlog", "consumequeue", "index")
-        for path in sorted((root / part).rglob("*"))
-        if path.is_file()
-    }
 
 
 CONTENTS = st.lists(

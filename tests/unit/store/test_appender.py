@@ -25,7 +25,7 @@ from downrange.protocol.sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.message_store import MessageStore
 from downrange.testing.clock import ManualClock

@@ -1,6 +1,6 @@
 """A writer that dies within a batch or a run: nobody was told of any message, and none is kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,8 @@ from unit.store.building import (
 
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.record import HEAD_START
-from downrange.store.appender import NO_HOST, Appended, PlainMessage
+from downrange.store.appended import Appended
+from downrange.store.appender import NO_HOST, PlainMessage
 from downrange.store.message_store import MessageStore
 from downrange.store.verify import verify_stopped
 from downrange.testing.clock import ManualClock
@@ -31,11 +32,11 @@ BATCH_START = BEFORE * RECORD_BYTES
 BATCH_BYTES = len(BATCH) * RECORD_BYTES
 
 
-def put_batch(store: MessageStore) -> list[Appended]:
+def put_batch(store: MessageStore) -> Sequence[Appended]:
     return store.append_batch("T", 0, encode_batch([(0, body, KEYS) for body in BATCH]))
 
 
-def put_run(store: MessageStore) -> list[Appended]:
+def put_run(store: MessageStore) -> Sequence[Appended]:
     run: list[PlainMessage] = [
         (number % 2, body, KEYS, 0, 0, 0, 0, 0, []) for number, body in enumerate(BATCH)
     ]
@@ -48,7 +49,7 @@ WAYS = pytest.mark.parametrize("put", [put_batch, put_run])
 def killed_after_a_batch(
     root: Path,
     disk: StagedDisk,
-    put: Callable[[MessageStore], list[Appended]] = put_batch,
+    put: Callable[[MessageStore], Sequence[Appended]] = put_batch,
     *,
     is_dispatched: bool,
 ) -> None:
@@ -75,7 +76,7 @@ def test_a_batch_torn_anywhere_is_the_end_of_the_log(
     tmp_path: Path,
     disk: StagedDisk,
     torn_from: int,
-    put: Callable[[MessageStore], list[Appended]],
+    put: Callable[[MessageStore], Sequence[Appended]],
 ) -> None:
     killed_after_a_batch(tmp_path, disk, put, is_dispatched=False)
     damage(log_file(tmp_path), BATCH_START, bytes(HEAD_START.size))

@@ -6,7 +6,7 @@ transaction and no retry; in a batch none can. They go this way, which gives the
 `handlers.send`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -25,7 +25,8 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
 from downrange.remoting.connection import Connection
 from downrange.runtime.clock import Clock
-from downrange.store.appender import HOST_V4_BYTES, Appended, PlainMessage
+from downrange.store.appended import Appended
+from downrange.store.appender import HOST_V4_BYTES, PlainMessage
 from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.message_store import MessageStore
 
@@ -244,12 +245,12 @@ class PlainSendHandler:
             out.append(self._batch_reply(asked, placed))
         return 1
 
-    def _batch_reply(self, asked: Asked, placed: list[Appended]) -> bytes:
+    def _batch_reply(self, asked: Asked, placed: Sequence[Appended]) -> bytes:
         encoding, opaque, queue_id, unique_key = asked
         return self._reply.now_batch(encoding, opaque, placed, queue_id, unique_key)
 
     def _answer_later(
-        self, stored: list[tuple[Asked, list[Appended]]], connection: Connection
+        self, stored: list[tuple[Asked, Sequence[Appended]]], connection: Connection
     ) -> None:
         """Answer all of them together, when the last is durable."""
         last = stored[-1][1][-1]
@@ -261,8 +262,8 @@ class PlainSendHandler:
 
         self._wait_durable(last.end_offset, answer, len(stored))
 
-    def _failure(self, status: PutStatus) -> Callable[[Asked, list[Appended]], bytes]:
-        def reply(asked: Asked, placed: list[Appended]) -> bytes:
+    def _failure(self, status: PutStatus) -> Callable[[Asked, Sequence[Appended]], bytes]:
+        def reply(asked: Asked, placed: Sequence[Appended]) -> bytes:
             encoding, opaque, queue_id, unique_key = asked
             request = Command(
                 code=RequestCode.SEND_MESSAGE_V2,

@@ -25,7 +25,8 @@ from downrange.protocol.sys_flag import BORN_HOST_V6, COMPRESSED, COMPRESSION_MA
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused, RemotingError
 from downrange.runtime.clock import Clock
-from downrange.store.appender import HOST_V4_BYTES, Appended
+from downrange.store.appended import Appended
+from downrange.store.appender import HOST_V4_BYTES
 
 _log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
@@ -31,7 +31,8 @@ from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
-from downrange.store.appender import HOST_V4_BYTES, Appended
+from downrange.store.appended import Appended
+from downrange.store.appender import HOST_V4_BYTES
 from downrange.store.errors import PutStatus
 
 _HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
@@ -318,7 +319,7 @@ class SendHandler:
         request: Command,
         reply: Reply,
         status: PutStatus,
-        placed: list[Appended],
+        placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes | None,
     ) -> None:

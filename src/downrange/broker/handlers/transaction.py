@@ -21,7 +21,7 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
-from downrange.store.appender import Appended
+from downrange.store.appended import Appended
 
 _log = logging.getLogger(__name__)
 
