@@ -79,7 +79,7 @@ def _put(store: MessageStore, seed: int, number: int, way: str) -> int:
         placed = store.append_batch(topic, queue_id, batch)
     elif way == "run":
         run = [_plain(store, queue_id, body, properties) for body, properties in contents]
-        placed = store.append_run(topic, run, NO_HOST)
+        placed = store.append_run(topic, run)
     if not placed:
         placed = [store.append(topic, queue_id, body, properties)]
     for at, put in enumerate(placed, start=number):
@@ -89,7 +89,7 @@ def _put(store: MessageStore, seed: int, number: int, way: str) -> int:
 
 def _plain(store: MessageStore, queue_id: int, body: bytes, properties: bytes) -> PlainMessage:
     tag_code, keys = store.entries.tag_code_and_keys("", 0, properties, 0)
-    return queue_id, body, properties, 0, 0, 0, 0, tag_code, keys
+    return queue_id, body, properties, 0, 0, 0, NO_HOST, 0, tag_code, keys
 
 
 def _teller(number: int) -> Callable[[PutStatus], None]:

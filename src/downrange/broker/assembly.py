@@ -35,7 +35,8 @@ from downrange.model.names import SCHEDULE_TOPIC
 from downrange.model.topics import Permission
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.unique_id import UniqueIdGenerator
-from downrange.remoting.connection import Handler, Shortcut
+from downrange.remoting.connection import Handler
+from downrange.remoting.turn import Shortcut
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.message_store import MessageStore

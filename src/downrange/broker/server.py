@@ -156,7 +156,7 @@ class Broker:
         self._routes.update(parts.routes)
         if self._request_times is not None:
             self._routes.update(self._request_times.timed(self._routes))
-        self._server.shortcut = parts.shortcut
+        self._server.turn.shortcut = parts.shortcut
         self._server.turn.on_end = keeper.show_appended
         self._follow_changes(store, tables, protection, registrar)
         tables.topics.on_change.append(self._on_topics_changed)

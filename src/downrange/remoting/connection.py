@@ -44,9 +44,6 @@ WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
 # or answered later with `Connection.reply`), or a coroutine that gives one of these.
 Answer = Command | bytes | list[bytes | memoryview] | None
 Handler = Callable[[Command, "Connection"], Answer | Coroutine[None, None, Answer]]
-# Asked before frames are decoded. Takes them from the given one on as long as they are for it, puts
-# the answers to those that are answered now into the list, and says how many frames it took.
-Shortcut = Callable[[list[Frame], int, "Connection", list[bytes | memoryview]], int]
 
 
 class Connection(asyncio.Protocol):
@@ -63,12 +60,10 @@ class Connection(asyncio.Protocol):
         *,
         on_open: Callable[["Connection"], None] | None = None,
         on_close: Callable[["Connection"], None] | None = None,
-        shortcut: Shortcut | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         turn: Turn | None = None,
     ) -> None:
         self._handlers = handlers
-        self._shortcut = shortcut
         self._on_open = on_open
         self._on_close = on_close
         self._decoder = FrameDecoder(frame_bytes_max)
@@ -77,8 +72,10 @@ class Connection(asyncio.Protocol):
         self._opaques = itertools.count(1)
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
-        self._unsent: list[bytes | memoryview] = []  # of this turn of the loop
-        self._held: list[Frame] = []  # cut, and not served yet because the peer does not read
+        # What `remoting.turn` says of them; the answers are those of this turn of the loop.
+        self.answers: list[bytes | memoryview] = []
+        self.frames: list[Frame] = []
+        self.position = 0
         self._turn = turn
         self._is_accepted = turn is not None
         self._is_due = False  # read, and to be served when the turn is over
@@ -115,49 +112,57 @@ class Connection(asyncio.Protocol):
             self.serve()
             self.flush()
 
-    def serve(self) -> int:
-        """Answer what was read; returns how many parts of answers wait for `flush`.
+    def cut(self) -> int:
+        """Cut frames, if there are none; returns how many can be served now.
 
-        Nothing is done while the peer does not read what was written to it.
+        None can while the peer does not read what was written to it.
         """
-        self._is_due = False
         if self._is_accepted and not self.is_writable:
             return 0
-        decoder = self._decoder
-        shortcut = self._shortcut
-        out = self._unsent
+        if self.position == len(self.frames):
+            self.position = 0
+            self.frames = []
+            if self._decoder.has_more:
+                try:
+                    self.frames = self._decoder.next_frames(FRAMES_TOGETHER_MAX)
+                except RemoteProtocolError as error:
+                    self._end_for(error)
+        return len(self.frames) - self.position
+
+    def serve(self) -> None:
+        """Answer all that was read; what is not written at once waits for `flush`."""
+        self._is_due = False
+        shortcut = self._turn.shortcut if self._turn is not None else None
+        answers = self.answers
         try:
-            while self._held or decoder.has_more:
-                frames = self._held or decoder.next_frames(FRAMES_TOGETHER_MAX)
-                self._held = []
-                at = 0
-                while at < len(frames):
-                    if shortcut is not None and (taken := shortcut(frames, at, self, out)):
-                        at += taken
-                        if len(out) < ANSWERS_TOGETHER_MAX:
+            while self.cut():
+                frames = self.frames
+                while (position := self.position) < len(frames):
+                    if shortcut is not None:
+                        shortcut((self,))
+                    if self.position > position:
+                        if len(answers) < ANSWERS_TOGETHER_MAX:
                             continue
                     else:
-                        command = decode_command(frames[at])
-                        at += 1
+                        self.position += 1
+                        command = decode_command(frames[position])
                         if command.is_response:
                             self._take_reply(command)
                             continue
-                        self._serve(command, out)
-                        if not out or (
-                            len(out) < ANSWER_PARTS_MAX and len(out[-1]) < ANSWER_PART_BYTES_MAX
+                        self._serve(command, answers)
+                        if not answers or (
+                            len(answers) < ANSWER_PARTS_MAX
+                            and len(answers[-1]) < ANSWER_PART_BYTES_MAX
                         ):
                             continue
                     self.flush()
                     if self._is_accepted and not self.is_writable:
-                        self._held = frames[at:]
-                        return 0
+                        return
         except RemoteProtocolError as error:
-            _log.warning("closing %s, which sent nonsense: %s", self.address, error)
-            self.close()
+            self._end_for(error)
         except Exception:  # noqa: BLE001 - the others of this turn are still to be served
             _log.exception("closing %s, which could not be served", self.address)
             self.abort()
-        return len(self._unsent)
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more of its requests until it has caught up.
@@ -252,18 +257,18 @@ class Connection(asyncio.Protocol):
     def send(self, command: Command) -> None:
         """Write a command, with others of this turn; nothing happens if the connection is gone."""
         data = encode_command(command)
-        if not self._unsent:
+        if not self.answers:
             self._loop.call_soon(self.flush)
-        self._unsent.append(data)
-        if len(data) > GATHERED_BYTES_MAX or len(self._unsent) >= COMMANDS_TOGETHER_MAX:
+        self.answers.append(data)
+        if len(data) > GATHERED_BYTES_MAX or len(self.answers) >= COMMANDS_TOGETHER_MAX:
             self.flush()
 
     def flush(self) -> None:
         """Write what was gathered."""
         # The list stays the same one: a handler that sends commands may be about to answer, too.
-        if self._unsent:
-            unsent = self._unsent.copy()
-            self._unsent.clear()
+        if self.answers:
+            unsent = self.answers.copy()
+            self.answers.clear()
             self._write(unsent)
 
     def reply(self, answer: Answer) -> None:
@@ -276,7 +281,6 @@ class Connection(asyncio.Protocol):
     def serve_with(self, handlers: Mapping[int, Handler]) -> None:
         """Answer requests otherwise from now on."""
         self._handlers = handlers
-        self._shortcut = None
 
     def stop_reading(self) -> None:
         """Serve what was read, and read no more: the connection is about to be closed."""
@@ -300,6 +304,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _end_for(self, error: RemoteProtocolError) -> None:
+        _log.warning("closing %s, which sent nonsense: %s", self.address, error)
+        self._is_due = False
+        self.close()
 
     def _go_on(self) -> None:
         """Serve what had been read before the peer fell behind."""

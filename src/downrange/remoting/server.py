@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from downrange.protocol.command import Command, response
 from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.versions import GO_AWAY_SINCE
-from downrange.remoting.connection import Answer, Connection, Handler, Shortcut
+from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.network import Listener, Network
 from downrange.remoting.turn import Turn
 from downrange.runtime.service import Supervisor
@@ -46,7 +46,6 @@ class RemotingServer:
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
-        self.shortcut: Shortcut | None = None  # for connections from then on
 
     @property
     def connections(self) -> frozenset[Connection]:
@@ -67,7 +66,7 @@ class RemotingServer:
         Every request of a peer that understands GO_AWAY is answered with it, so that the peer
         connects elsewhere and asks there; older ones are served as ever.
         """
-        self.shortcut = None
+        self.turn.shortcut = None
         self._handlers = {code: _sending_away(one) for code, one in self._handlers.items()}
         for connection in self._connections:
             connection.serve_with(self._handlers)
@@ -115,7 +114,6 @@ class RemotingServer:
             self._handlers,
             on_open=self._admit,
             on_close=self._forget,
-            shortcut=self.shortcut,
             turn=self.turn,
         )
 

@@ -2,29 +2,58 @@
 
 A read and a write are calls into the kernel, and what runs right after one runs slowly: its code
 and its data have left the processor's caches. So the connections that were read in one turn are
-served one after the other at its end, before anything is written. Where only one connection is busy
-it is served at once, because nothing could be gathered by waiting.
+served one after the other at its end, before anything is written, and what they ask alike is done
+for all of them together (`Shortcut`). Where only one connection is busy it is served at once,
+because nothing could be gathered by waiting.
 """
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from downrange.protocol.frame import Frame
+
+_log = logging.getLogger(__name__)
 
 READ_BYTES_MAX = 1024 * 1024  # and not served; beyond it memory counts for more
 # The first of many must not wait for the last.
-ANSWERS_TOGETHER_MAX = 64
+FRAMES_TOGETHER_MAX = 64
 
 
-class Served(Protocol):
-    """A connection with bytes that were read."""
+class Asker(Protocol):
+    """A connection with bytes that were read.
 
-    def serve(self) -> int:
-        """Answer them; returns how many parts of answers wait for `flush`."""
+    `frames` were cut of them, and served up to `position`; `answers` wait for `flush`. `host` is
+    the peer's address as records carry it.
+    """
+
+    frames: list[Frame]
+    position: int
+    answers: list[bytes | memoryview]
+    host: bytes
+
+    def cut(self) -> int:
+        """Cut frames, if there are none; returns how many can be served now."""
+        ...
+
+    def serve(self) -> None:
+        """Answer all that was read."""
         ...
 
     def flush(self) -> None:
         """Write the answers."""
         ...
+
+    def reply(self, answer: list[bytes | memoryview]) -> None:
+        """Write an answer that was not ready at once."""
+        ...
+
+
+# Asked before frames are decoded. Serves those of these connections that are for it, of each from
+# its position on and up to the first that is not; moves the position behind them, and adds the
+# answers of those that are answered now.
+Shortcut = Callable[[Sequence[Asker]], None]
 
 
 class Turn:
@@ -35,13 +64,14 @@ class Turn:
     """
 
     def __init__(self) -> None:
+        self.shortcut: Shortcut | None = None
         self.on_end: Callable[[], None] = _nothing
-        self._waiting: list[Served] = []
+        self._waiting: dict[Asker, None] = {}  # once each, however often it was read
         self._waiting_bytes = 0
         self._reads = 0
         self._is_alone = True  # whether the last turn had one read at most
 
-    def add(self, connection: Served, count: int) -> None:
+    def add(self, connection: Asker, count: int) -> None:
         """So many bytes were read; the connection is served now or when this turn is over."""
         self._reads += 1
         if self._reads == 1:
@@ -50,7 +80,7 @@ class Turn:
                 connection.serve()
                 connection.flush()
                 return
-        self._waiting.append(connection)
+        self._waiting[connection] = None
         self._waiting_bytes += count
         if self._waiting_bytes > READ_BYTES_MAX:
             self._serve_waiting()
@@ -61,26 +91,36 @@ class Turn:
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         self._waiting_bytes = 0
-        served: list[Served] = []
-        answers = 0
+        group: list[Asker] = []
+        frames = 0
         for connection in waiting:
-            answers += connection.serve()
-            served.append(connection)
-            if answers >= ANSWERS_TOGETHER_MAX:
-                _flush(served)
-                answers = 0
-        _flush(served)
+            count = connection.cut()
+            if not count:  # it has half a frame, does not read its answers, or was served already
+                connection.serve()
+                connection.flush()
+                continue
+            group.append(connection)
+            frames += count
+            if frames >= FRAMES_TOGETHER_MAX:
+                self._serve_group(group)
+                group, frames = [], 0
+        self._serve_group(group)
         if waiting:
             self.on_end()
+
+    def _serve_group(self, group: list[Asker]) -> None:
+        if self.shortcut is not None and group:
+            try:
+                self.shortcut(group)
+            except Exception:  # noqa: BLE001 - the one that is to blame meets it again alone
+                _log.exception("%d connections could not be served together", len(group))
+        for connection in group:
+            connection.serve()
+        for connection in group:
+            connection.flush()
 
 
 def _nothing() -> None:
     """What an end means to most."""
-
-
-def _flush(served: list[Served]) -> None:
-    for connection in served:
-        connection.flush()
-    served.clear()

@@ -40,8 +40,8 @@ _new_tuple = tuple.__new__  # what a NamedTuple's constructor does, without its 
 
 
 # What `append_run` takes: a message that is in no transaction and came from an IPv4 host. Queue id,
-# body, properties, system flag, flag, born time, reconsume times, tag code, keys.
-PlainMessage = tuple[int, bytes, bytes, int, int, int, int, int, list[bytes]]
+# body, properties, system flag, flag, born time, born host, reconsume times, tag code, keys.
+PlainMessage = tuple[int, bytes, bytes, int, int, int, bytes, int, int, list[bytes]]
 
 
 class Appender:
@@ -136,7 +136,7 @@ class Appender:
         self._note_time(stored_ns)
         return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
 
-    def append_run(self, topic: str, run: list[PlainMessage], born_host: bytes) -> list[Appended]:
+    def append_run(self, topic: str, run: list[PlainMessage]) -> list[Appended]:
         """Put messages side by side, up to the first that asks for more than a copy.
 
         Returns where those were put that were; the next one is for `append`, which makes room,
@@ -161,7 +161,8 @@ class Appender:
         entries: list[DispatchEntry] = []
         appended: list[Appended] = []
         for (
-            queue_id, body, text, sys_flag, flag, born_timestamp, reconsume_times, tag_code, keys,
+            queue_id, body, text, sys_flag, flag, born_timestamp, born_host, reconsume_times,
+            tag_code, keys,
         ) in run:  # fmt: skip
             body_bytes = len(body)
             text_bytes = len(text)

@@ -1,6 +1,7 @@
 """A plain send or batch goes the short way, and nobody can tell from the answer or from the log."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from downrange.broker.settings import BrokerSettings
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.command import Command, Serialization
 from downrange.protocol.command_codec import decode_command, encode_command
-from downrange.protocol.frame import Frame, FrameDecoder
-from downrange.protocol.record import Record, decode_records
+from downrange.protocol.frame import FrameDecoder
+from downrange.protocol.message_id import decode_message_id
+from downrange.protocol.record import Record, decode_record, decode_records
 from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
-from downrange.remoting.connection import Connection
+from downrange.remoting.turn import Asker
 from downrange.store.settings import FlushMode
 from downrange.testing.virtual_time import run
 
@@ -63,18 +65,17 @@ async def send_all(
 ) -> tuple[list[Command], list[Record], int]:
     """Answers, records of the log, and how many frames went the short way."""
     taken = 0
-    served = broker.broker._server.shortcut
+    served = broker.broker._server.turn.shortcut
     assert served is not None
 
-    def counted(
-        frames: list[Frame], start: int, connection: Connection, out: list[bytes | memoryview]
-    ) -> int:
+    def counted(askers: Sequence[Asker]) -> None:
         nonlocal taken
-        count = served(frames, start, connection, out) if shortcut else 0
-        taken += count
-        return count
+        before = sum(asker.position for asker in askers)
+        if shortcut:
+            served(askers)
+        taken += sum(asker.position for asker in askers) - before
 
-    broker.broker._server.shortcut = counted
+    broker.broker._server.turn.shortcut = counted
     connection = await RemotingClient(broker.network).connect(ADDRESS)
     for topic in dict.fromkeys(TOPICS):  # the first message creates it
         fields = {**FIELDS, "b": topic}
@@ -149,7 +150,7 @@ def test_an_answer_of_the_short_way_is_a_whole_frame(tmp_path: Path) -> None:
     async def look() -> None:
         async with OneBroker(tmp_path) as broker:
             await broker.send("orders")
-            shortcut = broker.broker._server.shortcut
+            shortcut = broker.broker._server.turn.shortcut
             assert shortcut is not None
             for encoding in Serialization:
                 request = Command(
@@ -164,9 +165,11 @@ def test_an_answer_of_the_short_way_is_a_whole_frame(tmp_path: Path) -> None:
                 frame = decoder.next_frame()
                 assert frame is not None
                 connection = await broker.connect()
-                out: list[bytes | memoryview] = []
-                assert shortcut([frame], 0, connection, out) == 1
-                (answer,) = out
+                connection.frames = [frame]
+                shortcut([connection])
+                assert connection.position == 1
+                (answer,) = connection.answers
+                connection.answers.clear()
                 decoder.feed(bytes(answer))
                 whole = decoder.next_frame()
                 assert whole is not None
@@ -177,3 +180,55 @@ def test_an_answer_of_the_short_way_is_a_whole_frame(tmp_path: Path) -> None:
                 assert encode_command(command) == answer or encoding is Serialization.JSON
 
     run(look())
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+def test_messages_of_many_producers_are_stored_together_and_answered_each_to_its_own(
+    tmp_path: Path, flush: FlushMode
+) -> None:
+    producers, each = 5, 4
+
+    async def scenario() -> None:
+        async with OneBroker(tmp_path, None, small_files(tmp_path, flush_mode=flush)) as broker:
+            await broker.send("orders")
+            await broker.send("bills")
+            turn = broker.broker._server.turn
+            shortcut = turn.shortcut
+            assert shortcut is not None
+            crowds = []
+
+            def watched(askers: Sequence[Asker]) -> None:
+                crowds.append(len(askers))
+                shortcut(askers)
+
+            turn.shortcut = watched
+            connections = [await broker.connect() for _ in range(producers)]
+            calls = [
+                connection.call(
+                    RequestCode.SEND_MESSAGE_V2,
+                    # One in three is not plain: it asks for a delay.
+                    {
+                        **FIELDS,
+                        "b": TOPICS[number],
+                        "i": TEXTS[0] + ("" if (number + who) % 3 else "DELAY\x013\x02"),
+                    },
+                    b"%d of %d" % (number, who),
+                    timeout_s=3,
+                )
+                for number in range(each)
+                for who, connection in enumerate(connections)
+            ]
+            answers = await asyncio.gather(*calls)
+            assert max(crowds) == producers - 1  # the first was alone when it came
+            store = broker.broker._store
+            assert store is not None
+            for at, answer in enumerate(answers):
+                assert answer.code == 0
+                offset = decode_message_id((answer.ext_fields or {})["msgId"]).physical_offset
+                view = store.log.view(offset, store.log.max_offset - offset)
+                assert view is not None
+                record = decode_record(view)
+                assert record.body == b"%d of %d" % divmod(at, producers)
+                assert str(record.queue_offset) == (answer.ext_fields or {})["queueOffset"]
+
+    run(scenario())

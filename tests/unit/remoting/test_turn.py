@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,7 +10,7 @@ from downrange.protocol.command import Command, request, response
 from downrange.protocol.command_codec import decode_command, encode_command
 from downrange.protocol.frame import Frame, FrameDecoder
 from downrange.remoting.connection import Answer, Connection
-from downrange.remoting.turn import ANSWERS_TOGETHER_MAX, READ_BYTES_MAX, Turn
+from downrange.remoting.turn import FRAMES_TOGETHER_MAX, READ_BYTES_MAX, Asker, Turn
 from downrange.testing.virtual_time import run
 
 ECHO = 1001
@@ -29,17 +30,25 @@ class Diary:
 class Peer:
     """A connection that writes down what it is asked to do."""
 
-    def __init__(self, name: str, diary: Diary, answers: int = 1) -> None:
-        self._name = name
+    def __init__(self, name: str, diary: Diary, frames: int = 1) -> None:
+        self.name = name
         self._diary = diary
-        self._answers = answers
+        self.frames = [Frame(0, b"", None)] * frames
+        self.position = 0
+        self.answers: list[bytes | memoryview] = []
+        self.host = bytes(8)
 
-    def serve(self) -> int:
-        self._diary.lines.append(f"serve {self._name}")
-        return self._answers
+    def cut(self) -> int:
+        return len(self.frames)
+
+    def serve(self) -> None:
+        self._diary.lines.append(f"serve {self.name}")
 
     def flush(self) -> None:
-        self._diary.lines.append(f"flush {self._name}")
+        self._diary.lines.append(f"flush {self.name}")
+
+    def reply(self, answer: list[bytes | memoryview]) -> None:
+        raise AssertionError(answer)
 
 
 async def turn_of_the_loop() -> None:
@@ -115,7 +124,7 @@ def test_the_first_of_many_answers_does_not_wait_for_the_last() -> None:
         diary = Diary()
         turn = await busy_turn(diary)
         for name in "abc":
-            turn.add(Peer(name, diary, ANSWERS_TOGETHER_MAX // 2), 10)
+            turn.add(Peer(name, diary, FRAMES_TOGETHER_MAX // 2), 10)
         await turn_of_the_loop()
         assert diary.take() == ["serve a", "serve b", "flush a", "flush b", "serve c", "flush c"]
 
@@ -133,6 +142,39 @@ def test_much_that_was_read_is_served_before_more_is_read() -> None:
         turn.add(Peer("c", diary), 1)
         await turn_of_the_loop()
         assert diary.take() == ["serve c", "flush c"]
+
+    run(scenario())
+
+
+def test_those_that_wait_are_shown_to_the_shortcut_together_and_served_then() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        seen: list[int] = []
+        turn.shortcut = lambda askers: seen.append(len(askers))
+        turn.add(Peer("a", diary), 10)
+        turn.add(Peer("half a frame", diary, 0), 10)
+        turn.add(Peer("b", diary), 10)
+        await turn_of_the_loop()
+        assert seen == [2]
+        half = ["serve half a frame", "flush half a frame"]
+        assert diary.take() == [*half, "serve a", "serve b", "flush a", "flush b"]
+
+    run(scenario())
+
+
+def test_one_that_is_read_twice_in_a_turn_is_served_once() -> None:
+    async def scenario() -> None:
+        diary = Diary()
+        turn = await busy_turn(diary)
+        seen: list[int] = []
+        turn.shortcut = lambda askers: seen.append(len(askers))
+        peer = Peer("a", diary)
+        for _ in range(3):
+            turn.add(peer, 10)
+        await turn_of_the_loop()
+        assert seen == [1]
+        assert diary.take() == ["serve a", "flush a"]
 
     run(scenario())
 
@@ -270,17 +312,16 @@ def test_nonsense_of_one_does_not_harm_the_others_of_its_turn(
 def test_a_failure_with_one_does_not_harm_the_others_of_its_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(
-        _frames: list[Frame], _start: int, _at: Connection, _out: list[bytes | memoryview]
-    ) -> int:
-        raise RuntimeError("out of order")
+    def broken(askers: Sequence[Asker]) -> None:
+        if any(b'"opaque":1,' in frame.header for asker in askers for frame in asker.frames):
+            raise RuntimeError("out of order")
 
     async def scenario() -> None:
         turn = await busy_turn(Diary())
         wires = [Wire() for _ in range(3)]
+        turn.shortcut = broken
         for number, wire in enumerate(wires):
-            shortcut = broken if number == 1 else None
-            connection = Connection({ECHO: echo}, turn=turn, shortcut=shortcut)
+            connection = Connection({ECHO: echo}, turn=turn)
             connection.connection_made(wire)
             connection.data_received(echo_frame(number))
         await turn_of_the_loop()

@@ -23,21 +23,22 @@ from downrange.store.appender import PlainMessage
 from downrange.store.message_store import MessageStore
 from downrange.testing.clock import ManualClock
 
-BORN_HOST = encode_host("10.0.0.1", 5000)
+HOSTS = (encode_host("10.0.0.1", 5000), encode_host("10.0.0.2", 5001))
 BORN_MS = 123
 
 
 def message(number: int, body: bytes, text: bytes = b"", queue_id: int = 0) -> PlainMessage:
     """With another flag, number of reconsumptions and tag code each."""
-    return queue_id, body, text, 0, number, BORN_MS, number % 3, number * 7, [b"key%d" % number]
+    keys = [b"key%d" % number]
+    return queue_id, body, text, 0, number, BORN_MS, HOSTS[number % 2], number % 3, number * 7, keys
 
 
 def one_by_one(store: MessageStore, topic: str, run: list[PlainMessage]) -> list[Appended]:
     return [
         store.append(
-            topic, queue_id, body, text, sys_flag, flag, born_ms, BORN_HOST, again, 0, (code, keys)
+            topic, queue_id, body, text, sys_flag, flag, born_ms, born_host, again, 0, (code, keys)
         )
-        for queue_id, body, text, sys_flag, flag, born_ms, again, code, keys in run
+        for queue_id, body, text, sys_flag, flag, born_ms, born_host, again, code, keys in run
     ]
 
 
@@ -45,7 +46,7 @@ def in_runs(store: MessageStore, topic: str, run: list[PlainMessage]) -> list[Ap
     """All of them, as a broker puts them: what a run does not take is put alone."""
     placed: list[Appended] = []
     while len(placed) < len(run):
-        placed += store.append_run(topic, run[len(placed) :], BORN_HOST) or one_by_one(
+        placed += store.append_run(topic, run[len(placed) :]) or one_by_one(
             store, topic, run[len(placed) :][:1]
         )
     return placed
@@ -79,10 +80,10 @@ def test_a_run_leaves_the_files_that_single_messages_leave(
 def test_a_run_ends_before_what_does_not_fit_into_the_file(store: MessageStore) -> None:
     store.append("T", 0, b"first", b"")
     run = [message(number, bytes(1000)) for number in range(6)]
-    placed = store.append_run("T", run, BORN_HOST)
+    placed = store.append_run("T", run)
     assert 0 < len(placed) < 6
     assert placed[-1].end_offset < SEGMENT_BYTES
-    assert store.append_run("T", run[len(placed) :], BORN_HOST) == []
+    assert store.append_run("T", run[len(placed) :]) == []
     (alone,) = one_by_one(store, "T", run[len(placed) :][:1])
     assert alone.physical_offset == SEGMENT_BYTES
     assert alone.queue_offset == len(placed) + 1
@@ -94,14 +95,14 @@ def test_a_run_ends_before_what_does_not_fit_into_the_file(store: MessageStore) 
 def test_a_run_ends_before_what_is_refused(store: MessageStore, bad: PlainMessage) -> None:
     store.append("T", 0, b"first", b"")
     run = [message(0, b"good"), bad, message(2, b"behind")]
-    assert len(store.append_run("T", run, BORN_HOST)) == 1
-    assert store.append_run("T", run[1:], BORN_HOST) == []
+    assert len(store.append_run("T", run)) == 1
+    assert store.append_run("T", run[1:]) == []
     store.dispatch_some()
     assert all_bodies(store) == [b"first", b"good"]
 
 
 def test_a_topic_that_is_not_admitted_has_no_runs(store: MessageStore) -> None:
-    assert store.append_run("T", [message(0, b"x")], BORN_HOST) == []
+    assert store.append_run("T", [message(0, b"x")]) == []
     assert store.log.max_offset == 0
 
 
@@ -109,7 +110,7 @@ def test_nothing_is_taken_while_the_store_refuses(store: MessageStore) -> None:
     store.append("T", 0, b"first", b"")
     store.abandon()
     assert store.refusal is not None
-    assert store.append_run("T", [message(0, b"x")], BORN_HOST) == []
+    assert store.append_run("T", [message(0, b"x")]) == []
 
 
 def test_a_run_that_takes_too_long_keeps_others_out(
@@ -118,8 +119,8 @@ def test_a_run_that_takes_too_long_keeps_others_out(
     store.append("T", 0, b"first", b"")
     make_writes_slow(store, clock, monkeypatch, [2000])
     run = [message(0, b"a"), message(1, b"b")]
-    assert len(store.append_run("T", run, BORN_HOST)) == 2
-    assert store.append_run("T", run, BORN_HOST) == []
+    assert len(store.append_run("T", run)) == 2
+    assert store.append_run("T", run) == []
 
 
 def test_a_disk_without_room_for_the_queues_shows_nothing_and_loses_nothing(
@@ -127,7 +128,7 @@ def test_a_disk_without_room_for_the_queues_shows_nothing_and_loses_nothing(
 ) -> None:
     store.append("T", 0, b"first", b"")
     run = [message(number, b"%d" % number, queue_id=number % 2) for number in range(4)]
-    assert len(store.append_run("T", run, BORN_HOST)) == 4
+    assert len(store.append_run("T", run)) == 4
     disk.on_allocate = no_space
     assert store.dispatch_some() == 0
     disk.on_allocate = lambda: None

@@ -38,9 +38,9 @@ def put_batch(store: MessageStore) -> Sequence[Appended]:
 
 def put_run(store: MessageStore) -> Sequence[Appended]:
     run: list[PlainMessage] = [
-        (number % 2, body, KEYS, 0, 0, 0, 0, 0, []) for number, body in enumerate(BATCH)
+        (number % 2, body, KEYS, 0, 0, 0, NO_HOST, 0, 0, []) for number, body in enumerate(BATCH)
     ]
-    return store.append_run("T", run, NO_HOST)
+    return store.append_run("T", run)
 
 
 WAYS = pytest.mark.parametrize("put", [put_batch, put_run])

@@ -18,12 +18,11 @@ from downrange.broker.store_keeper import StoreKeeper
 from downrange.model.topics import TopicConfig
 from downrange.protocol.command import Command, Serialization
 from downrange.protocol.errors import RemoteProtocolError
-from downrange.protocol.frame import Frame
 from downrange.protocol.plain_send import PlainSendReader
 from downrange.protocol.properties import split_key_bytes
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
-from downrange.remoting.connection import Connection
+from downrange.remoting.turn import Asker
 from downrange.runtime.clock import Clock
 from downrange.store.appended import Appended
 from downrange.store.appender import HOST_V4_BYTES, PlainMessage
@@ -42,8 +41,8 @@ _KEYS = b"KEYS\x01"
 _VALUE_END = 2
 _RESTS_MAX = 4096
 
-# What the answer to a send repeats of it: encoding, opaque, queue id, unique id.
-Asked = tuple[int, int, int, bytes]
+# What the answer to a send repeats of it, and who gets it: encoding, opaque, queue id, unique id.
+Asked = tuple[int, int, int, bytes, Asker]
 # Tag code and keys, but for the unique id; None where the text is not plain.
 Found = tuple[int, tuple[bytes, ...]] | None
 _UNKNOWN: Found = (-1, ())
@@ -55,6 +54,19 @@ class Topics(Protocol):
     def get(self, topic: str) -> TopicConfig | None:
         """The topic's configuration."""
         ...
+
+
+class _Gathered:
+    """Messages of one topic that are about to be stored, and how many more there may be."""
+
+    __slots__ = ("asked", "queue_count", "room", "run", "topic")
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.topic = ""
+        self.queue_count = 0
+        self.run: list[PlainMessage] = []
+        self.asked: list[Asked] = []
 
 
 class PlainSendHandler:
@@ -96,49 +108,49 @@ class PlainSendHandler:
         # But for its unique id a producer's messages mostly have the same text.
         self._rests: dict[bytes, Found] = {}
 
-    def serve(
-        self,
-        frames: list[Frame],
-        start: int,
-        connection: Connection,
-        out: list[bytes | memoryview],
-    ) -> int:
-        """Store messages and answer, from the frame at `start` on until one is not for here.
+    def serve(self, askers: Sequence[Asker]) -> None:
+        """Store the messages that these peers have sent, and answer.
 
-        Returns how many frames were taken. Messages go into the log together, a batch alone.
+        Messages of a topic go into the log together, whoever has sent them; a batch alone.
         """
-        if self._gate.is_closed or len(connection.host) != HOST_V4_BYTES:
-            return 0
-        read, rests, additions = self._read, self._rests, self._additions
-        taken = queue_count = 0
-        run_topic = ""
-        run: list[PlainMessage] = []
-        asked: list[Asked] = []
-        for frame in islice(frames, start, start + self._gate.room):
+        if self._gate.is_closed:
+            return
+        gathered = _Gathered(self._gate.room)
+        for asker in askers:
+            if len(asker.host) == HOST_V4_BYTES and not self._gather(asker, gathered):
+                return  # the store has taken a part; the next one is for the long way
+        self._store(gathered)
+
+    def _gather(self, asker: Asker, gathered: _Gathered) -> bool:
+        """Add the messages of a peer up to the first that is not plain.
+
+        What cannot be added to what was gathered has that stored first; False if not all of it was.
+        """
+        read, rests, additions, host = self._read, self._rests, self._additions, asker.host
+        run, asked = gathered.run, gathered.asked
+        for frame in islice(asker.frames, asker.position, asker.position + gathered.room):
             encoding, body = frame.encoding, frame.body
             send = read(encoding, frame.header)
             if send is None or body is None:
                 break
             opaque, topic, queue_id, sys_flag, born_timestamp, flag, again, text, is_batch = send
-            if topic != run_topic or is_batch:
-                if run:
-                    stored = self._store_run(run_topic, run, asked, connection, out)
-                    taken += stored
-                    if stored < len(run):
-                        return taken
-                    run, asked = [], []
-                run_topic, queue_count = topic, self._queue_count(topic)
-            if not 0 <= queue_id < queue_count or sys_flag & _NOT_PLAIN:
+            if topic != gathered.topic or is_batch:
+                if not self._store(gathered):
+                    return False
+                gathered.topic, gathered.queue_count = topic, self._queue_count(topic)
+            if not 0 <= queue_id < gathered.queue_count or sys_flag & _NOT_PLAIN:
                 break
             begin = text.find(_UNIQUE)
             end = text.find(b"\x02", begin)
             unique_key = text[begin + _UNIQUE_BYTES : end]
             if begin < 0 or not unique_key or (begin and text[begin - 1] != _VALUE_END):
                 break
+            request = (encoding, opaque, queue_id, unique_key, asker)
+            gathered.room -= 1
             if is_batch:  # its text says nothing else that counts
-                where = (topic, queue_id, sys_flag, born_timestamp)
-                request = (encoding, opaque, queue_id, unique_key)
-                return taken + self._store_batch(where, body, request, connection, out)
+                if not self._store_batch(topic, sys_flag, born_timestamp, body, request):
+                    break
+                continue
             rest = text[:begin] + text[end + 1 :] if end >= 0 else b"UNIQ_KEY"
             found = rests.get(rest, _UNKNOWN)
             if found is _UNKNOWN:
@@ -147,15 +159,11 @@ class PlainSendHandler:
                 break
             text += additions if text[-1] == _VALUE_END else b"\x02" + additions
             run.append((
-                queue_id, body, text, sys_flag, flag, born_timestamp, again, found[0],
+                queue_id, body, text, sys_flag, flag, born_timestamp, host, again, found[0],
                 [unique_key, *found[1]],
             ))  # fmt: skip
-            asked.append((encoding, opaque, queue_id, unique_key))
-        if len(run) == 1:
-            return taken + self._store_one(run_topic, run[0], asked[0], connection, out)
-        if run:
-            taken += self._store_run(run_topic, run, asked, connection, out)
-        return taken
+            asked.append(request)
+        return True
 
     def _queue_count(self, topic: str) -> int:
         """How many queues take plain messages of this topic; none if it takes no plain ones."""
@@ -169,102 +177,90 @@ class PlainSendHandler:
             return 0
         return config.write_queue_nums
 
-    def _store_run(
-        self,
-        topic: str,
-        run: list[PlainMessage],
-        asked: list[Asked],
-        connection: Connection,
-        out: list[bytes | memoryview],
-    ) -> int:
-        """Store messages of a topic; returns how many, and answers those."""
-        placed = self._append_run(topic, run, connection.host)
-        if not placed:
-            return 0  # nothing was done; the long way makes room or finds the words
-        self._note_append()
-        self._add_put(topic, len(placed), placed[-1].end_offset - placed[0].physical_offset)
-        if self._is_sync:
-            self._answer_later(
-                [(one, [where]) for one, where in zip(asked, placed, strict=False)], connection
-            )
-        else:
-            self._times.add(0, len(placed))  # no wait was in between
-            now = self._reply.now
-            for (encoding, opaque, queue_id, unique_key), where in zip(asked, placed, strict=False):
-                out.append(now(encoding, opaque, where, queue_id, unique_key))
-        return len(placed)
+    def _store(self, gathered: _Gathered) -> bool:
+        """Store what was gathered, answer what was stored of it; False if that is not all."""
+        run, asked = gathered.run, gathered.asked
+        count = len(run)
+        if not count:
+            return True
+        topic = gathered.topic
+        placed = self._append_run(topic, run) if count > 1 else self._append_one(topic, run[0])
+        if placed:
+            self._note_append()
+            self._add_put(topic, len(placed), placed[-1].end_offset - placed[0].physical_offset)
+            if self._is_sync:
+                for request in asked[: len(placed)]:
+                    request[4].position += 1
+                self._answer_later(
+                    [(one, [where]) for one, where in zip(asked, placed, strict=False)]
+                )
+            else:
+                self._times.add(0, len(placed))  # no wait was in between
+                now = self._reply.now
+                for (encoding, opaque, queue_id, unique_key, asker), where in zip(
+                    asked, placed, strict=False
+                ):
+                    asker.answers.append(now(encoding, opaque, where, queue_id, unique_key))
+                    asker.position += 1
+        run.clear()
+        asked.clear()
+        return len(placed) == count
 
-    def _store_one(
-        self,
-        topic: str,
-        message: PlainMessage,
-        asked: Asked,
-        connection: Connection,
-        out: list[bytes | memoryview],
-    ) -> int:
-        """What `_store_run` does, for less than the beginning of a run costs."""
-        queue_id, body, text, sys_flag, flag, born_timestamp, again, tag_code, keys = message
+    def _append_one(self, topic: str, message: PlainMessage) -> list[Appended]:
+        """What `append_run` does, for less than the beginning of a run costs."""
+        queue_id, body, text, sys_flag, flag, born_timestamp, host, again, code, keys = message
         try:
-            placed = self._append(
-                topic, queue_id, body, text, sys_flag, flag, born_timestamp, connection.host,
-                again, 0, (tag_code, keys),
-            )  # fmt: skip
+            return [
+                self._append(
+                    topic, queue_id, body, text, sys_flag, flag, born_timestamp, host, again, 0,
+                    (code, keys),
+                )
+            ]  # fmt: skip
         except AppendRefusedError:
-            return 0
-        self._note_append()
-        self._add_put(topic, 1, placed[1])
-        if self._is_sync:
-            self._answer_later([(asked, [placed])], connection)
-        else:
-            self._times.add(0)
-            encoding, opaque, _, unique_key = asked
-            out.append(self._reply.now(encoding, opaque, placed, queue_id, unique_key))
-        return 1
+            return []  # nothing was done; the long way makes room or finds the words
 
     def _store_batch(
-        self,
-        where: tuple[str, int, int, int],
-        batch: bytes,
-        asked: Asked,
-        connection: Connection,
-        out: list[bytes | memoryview],
-    ) -> int:
-        topic, queue_id, sys_flag, born_timestamp = where
+        self, topic: str, sys_flag: int, born_timestamp: int, batch: bytes, asked: Asked
+    ) -> bool:
+        _, _, queue_id, _, asker = asked
         try:
             placed = self._append_batch(
-                topic, queue_id, batch, sys_flag, born_timestamp, connection.host
+                topic, queue_id, batch, sys_flag, born_timestamp, asker.host
             )
         except (AppendRefusedError, RemoteProtocolError):
-            return 0  # as for a single message
+            return False  # as for a single message
         self._note_append()
         self._add_put(topic, len(placed), placed[-1].end_offset - placed[0].physical_offset)
+        asker.position += 1
         if self._is_sync:
-            self._answer_later([(asked, placed)], connection)
+            self._answer_later([(asked, placed)])
         else:
             self._times.add(0)
-            out.append(self._batch_reply(asked, placed))
-        return 1
+            asker.answers.append(self._batch_reply(asked, placed))
+        return True
 
     def _batch_reply(self, asked: Asked, placed: Sequence[Appended]) -> bytes:
-        encoding, opaque, queue_id, unique_key = asked
+        encoding, opaque, queue_id, unique_key, _ = asked
         return self._reply.now_batch(encoding, opaque, placed, queue_id, unique_key)
 
-    def _answer_later(
-        self, stored: list[tuple[Asked, Sequence[Appended]]], connection: Connection
-    ) -> None:
+    def _answer_later(self, stored: list[tuple[Asked, Sequence[Appended]]]) -> None:
         """Answer all of them together, when the last is durable."""
         last = stored[-1][1][-1]
 
         def answer(status: PutStatus) -> None:
             self._times.add(self._clock.wall_ms() - last.store_timestamp, len(stored))
             reply = self._batch_reply if status is PutStatus.PUT_OK else self._failure(status)
-            connection.reply([reply(asked, placed) for asked, placed in stored])
+            answers: dict[Asker, list[bytes | memoryview]] = {}
+            for asked, placed in stored:
+                answers.setdefault(asked[4], []).append(reply(asked, placed))
+            for asker, parts in answers.items():
+                asker.reply(parts)
 
         self._wait_durable(last.end_offset, answer, len(stored))
 
     def _failure(self, status: PutStatus) -> Callable[[Asked, Sequence[Appended]], bytes]:
         def reply(asked: Asked, placed: Sequence[Appended]) -> bytes:
-            encoding, opaque, queue_id, unique_key = asked
+            encoding, opaque, queue_id, unique_key, _ = asked
             request = Command(
                 code=RequestCode.SEND_MESSAGE_V2,
                 opaque=opaque,
