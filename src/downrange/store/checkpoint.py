@@ -21,7 +21,7 @@ FILE_BYTES = 4096
 SAFETY_MS = 3_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The values of the file; 0 where nothing is known."""
 

@@ -7,8 +7,10 @@ every record appended before it began, so all that wait for them are freed toget
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES
 from downrange.store.errors import PutStatus
@@ -23,18 +25,23 @@ Release = Callable[[PutStatus], None]
 
 @dataclass(frozen=True, slots=True)
 class FlushJob:
-    """Files to sync, and what is durable afterwards: log up to an offset, or derived files."""
+    """Files to sync, and what is durable afterwards: records up to an offset, or their entries."""
 
     syncs: tuple[Callable[[], None], ...]
     end_offset: int
     store_timestamp: int
-    index_timestamp: int = 0
-    queue_offset: int = 0
 
     def run(self) -> None:
         """Sync; blocks, may run in any thread. `OSError` means that nothing is promised."""
         for sync in self.syncs:
             sync()
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFlushJob(FlushJob):
+    """Its last step writes the checkpoint, which vouches for those before it."""
+
+    checkpoint: Checkpoint
 
 
 class LogFlush:
@@ -90,13 +97,18 @@ class LogFlush:
 class DerivedFlush:
     """Syncs consume queues and key index; what they lose in a crash is built again from the log."""
 
-    def __init__(self, queues: QueueTable, index: KeyIndex | None) -> None:
+    def __init__(
+        self, queues: QueueTable, index: KeyIndex | None, checkpoint_file: CheckpointFile
+    ) -> None:
         self._queues = queues
         self._index = index
+        self._checkpoint_file = checkpoint_file
         self._synced: dict[tuple[str, int], int] = {}
 
-    def begin(self, dispatched_offset: int, store_timestamp: int) -> FlushJob:
-        """The work that makes every entry put so far durable."""
+    def begin(
+        self, dispatched_offset: int, store_timestamp: int, of_log: Checkpoint
+    ) -> DerivedFlushJob:
+        """The work that makes every entry put so far durable; `of_log` holds for the log."""
         syncs: list[Callable[[], None]] = []
         for queue in self._queues:
             name = (queue.topic, queue.queue_id)
@@ -116,9 +128,14 @@ class DerivedFlush:
             if len(finished) < len(self._index.files):
                 queue_offset = min(queue_offset, finished[-1].end_offset if finished else 0)
                 store_timestamp = min(store_timestamp, index_timestamp)
-        return FlushJob(
-            tuple(syncs), dispatched_offset, store_timestamp, index_timestamp, queue_offset
+        checkpoint = replace(
+            of_log,
+            queue_timestamp=store_timestamp,
+            index_timestamp=index_timestamp,
+            queue_offset=queue_offset,
         )
+        syncs.append(partial(self._checkpoint_file.save, checkpoint))
+        return DerivedFlushJob(tuple(syncs), dispatched_offset, store_timestamp, checkpoint)
 
     def forget(self) -> None:
         """Take nothing for durable: a sync has failed."""

@@ -17,7 +17,14 @@ from downrange.store.commit_log import CommitLog
 from downrange.store.dispatch_entry import EntryReader
 from downrange.store.dispatcher import ArrivalListener, Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
-from downrange.store.flush import DerivedFlush, FlushJob, FlushWaiters, LogFlush, Release
+from downrange.store.flush import (
+    DerivedFlush,
+    DerivedFlushJob,
+    FlushJob,
+    FlushWaiters,
+    LogFlush,
+    Release,
+)
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
 from downrange.store.manifest import Manifest, ManifestFile
@@ -56,13 +63,13 @@ class MessageStore:
         self._reader = QueueReader(self.log, self.queues, self.repair, settings)
         self.lookup = Lookup(self.log, self.queues, self.index, settings.read.query_count_max)
         self._flush = LogFlush(self.log, settings.flush)
-        self._derived_flush = DerivedFlush(self.queues, self.index)
+        self._checkpoint_file = CheckpointFile(disk, settings.root)
+        self._derived_flush = DerivedFlush(self.queues, self.index, self._checkpoint_file)
         self._waiters = FlushWaiters()
         self.retention = Retention(
             disk, clock, self.log, self.queues, self.index, settings.retention
         )
         self._ownership = Ownership(disk, settings.root)
-        self._checkpoint_file = CheckpointFile(disk, settings.root)
         self._manifest_file = ManifestFile(disk, settings.root)
         self.checkpoint = Checkpoint()
         self.last_stop = LastStop.CLEAN
@@ -226,7 +233,6 @@ class MessageStore:
             self._refresh_refusal()
             self._waiters.fail_all(PutStatus.NOT_WRITABLE)
             return
-        self.checkpoint.commit_log_timestamp = self._flush.durable_timestamp
         self._waiters.release(self._flush.durable_offset)
 
     def flush_now(self) -> bool:
@@ -259,27 +265,25 @@ class MessageStore:
         """Tell who has waited too long; returns how many."""
         return self._waiters.expire(self._clock.wall_ms())
 
-    def begin_derived_flush(self) -> FlushJob:
+    def begin_derived_flush(self) -> DerivedFlushJob:
         """The work that makes queues and index durable; run it in any thread."""
+        of_log = replace(
+            self.checkpoint,
+            commit_log_timestamp=self._flush.durable_timestamp,
+            confirmed_offset=self._flush.durable_offset,
+        )
         dispatcher = self._dispatcher
-        return self._derived_flush.begin(dispatcher.offset, dispatcher.store_timestamp)
+        return self._derived_flush.begin(dispatcher.offset, dispatcher.store_timestamp, of_log)
 
-    def finish_derived_flush(self, job: FlushJob, failure: OSError | None = None) -> bool:
-        """Take note of a finished job and write the checkpoint; False if either failed."""
-        if failure is None:
-            self.checkpoint.queue_timestamp = job.store_timestamp
-            self.checkpoint.index_timestamp = job.index_timestamp
-            self.checkpoint.confirmed_offset = self._flush.durable_offset
-            self.checkpoint.queue_offset = job.queue_offset
-            try:
-                self._checkpoint_file.save(self.checkpoint)
-            except OSError as error:
-                failure = error
+    def finish_derived_flush(self, job: DerivedFlushJob, failure: OSError | None = None) -> bool:
+        """Take note of a finished job; False if it failed."""
         if failure is not None:
             # Not fatal: the next start builds from the log what did not reach the disk.
             _log.error("queues and index could not be synced: %s", failure)
             self._derived_flush.forget()
-        return failure is None
+            return False
+        self.checkpoint = job.checkpoint
+        return True
 
     # --- retention -------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from unit.store.building import StagedDisk, fill, input_output_error, numbered, open_store
 
+from downrange.store.checkpoint import decode_checkpoint
 from downrange.store.errors import PutStatus
 from downrange.store.flush import PAGE_BYTES, FlushWaiters
 from downrange.store.message_store import MessageStore
@@ -181,12 +182,14 @@ def test_checkpoint_follows_log_and_queues(
     clock.advance(10)
     store.append("T", 0, b"y", b"")
     store.flush_now()
-    assert store.checkpoint.commit_log_timestamp == start_ms + 10
     store.dispatch_some(1)
     job = store.begin_derived_flush()
     store.dispatch_some()
-    job.run()
+    job.run()  # writes the file, too: who calls `finish` does not wait for the disk
+    written = decode_checkpoint((tmp_path / "checkpoint").read_bytes())
     assert store.finish_derived_flush(job)
+    assert store.checkpoint == written
+    assert store.checkpoint.commit_log_timestamp == start_ms + 10
     assert store.checkpoint.queue_timestamp == start_ms  # what was dispatched when it began
     assert store.checkpoint.queue_offset == job.end_offset > 0
     assert (tmp_path / "checkpoint").stat().st_size == 4096
@@ -203,8 +206,7 @@ def test_checkpoint_of_queues_does_not_pass_the_last_finished_index_file(
 
     store.append("T", 0, b"x", b"KEYS\x01k\x02")
     flush()
-    checkpoint = store.checkpoint
-    assert (checkpoint.queue_timestamp, checkpoint.queue_offset) == (0, 0)
+    assert (store.checkpoint.queue_timestamp, store.checkpoint.queue_offset) == (0, 0)
     assert store.index is not None
     while len(store.index.files) < 2:
         clock.advance(1)
@@ -212,6 +214,7 @@ def test_checkpoint_of_queues_does_not_pass_the_last_finished_index_file(
         store.dispatch_some()
     flush()
     finished = store.index.files[0]
+    checkpoint = store.checkpoint
     assert checkpoint.index_timestamp == checkpoint.queue_timestamp == finished.end_timestamp
     assert checkpoint.queue_offset == finished.end_offset
 
