@@ -7,6 +7,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -20,9 +21,13 @@ from downrange.store.settings import MIB, ReadSettings, StoreSettings
 
 BYTES_MIN = 100  # a reader that asks for less gets one message all the same
 BYTES_MAX = 128 * MIB
+_PIECE_COUNT_MAX = 64
 _first_physical = Struct(">q").unpack_from
+_first_two = Struct(ENTRY.format + "q").unpack_from  # the second's place only
+_HOLE_TAG_BYTES = HOLE_TAG.to_bytes(8, "big", signed=True)
 # Size, queue id and queue offset of a record: who the message is, but for its topic.
-_unpack_identity = Struct(">i8xi4xq").unpack_from
+_IDENTITY = Struct(">i8xi4xq")
+_unpack_identity = _IDENTITY.unpack_from
 
 
 class ReadStatus(Enum):
@@ -215,6 +220,9 @@ class QueueReader:
 
         They stand in one file, agree with their entries, and are not more than may be read.
         """
+        piece = self._read_piece(queue, offset, entries, count_max, bytes_max)
+        if piece is not None:
+            return piece
         found = list(ENTRY.iter_unpack(entries))
         sizes = [size for _, size, _ in found]
         size_sum = sum(sizes)
@@ -249,6 +257,37 @@ class QueueReader:
         views.append(view[run_start:run_end])
         bounds = queue_offset, queue.min_offset, queue.max_offset
         return ReadResult(ReadStatus.FOUND, views, len(found), size_sum, *bounds, False, 0)
+
+    def _read_piece(
+        self, queue: ConsumeQueue, offset: int, entries: bytes, count_max: int, bytes_max: int
+    ) -> ReadResult | None:
+        """The records of all entries if they are one piece of the log and of one size.
+
+        So batches leave them, and then a few calls look at all of them; else None.
+        """
+        count = len(entries) // ENTRY_BYTES
+        if not 1 < count <= min(count_max, _PIECE_COUNT_MAX):
+            return None
+        place, size, _, second = _first_two(entries)
+        segment = self._log.chain.segment_at(place)
+        if place + size != second or size < RECORD_BYTES_MIN or segment is None:
+            return None
+        size_sum = size * count
+        start = place - segment.base_offset
+        if size_sum > bytes_max or start + size_sum > segment.write_position:
+            return None
+        # What the other entries say is not needed where the log has the records.
+        records = _all_identities(size, count).unpack_from(segment.map, start)
+        if (
+            _HOLE_TAG_BYTES in entries
+            or records[0::3].count(size) != count
+            or records[1::3].count(queue.queue_id) != count
+            or records[2::3] != tuple(range(offset, offset + count))
+        ):
+            return None
+        view = memoryview(segment.map)[start : start + size_sum]
+        bounds = offset + count, queue.min_offset, queue.max_offset
+        return ReadResult(ReadStatus.FOUND, [view], count, size_sum, *bounds, False, 0)
 
     def _locate(
         self, queue: ConsumeQueue, queue_offset: int, physical_offset: int, size: int
@@ -316,6 +355,13 @@ class _Place(NamedTuple):
     view: memoryview
     base_offset: int
     end: int
+
+
+@lru_cache(maxsize=1024)
+def _all_identities(size: int, count: int) -> Struct:
+    """The identities of so many records of this size."""
+    layout = f"{_IDENTITY.format.removeprefix('>')}{size - _IDENTITY.size}x"
+    return Struct(">" + layout * count)
 
 
 def _fitting(entries: bytes, bytes_max: int) -> bytes:

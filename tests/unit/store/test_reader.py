@@ -359,10 +359,36 @@ def test_damaged_entry_is_repaired_from_the_log(
 
 
 def test_damaged_entry_that_claims_too_many_bytes_only_ends_a_read(store: MessageStore) -> None:
-    fill(store, numbered(5))
+    fill(store, [b"0", b"01", b"012", b"0123", b"01234"])
     overwrite(store, 2, DAMAGED_ENTRIES["filler"])
     result = store.read("T", 0, 0, 10)
-    assert (bodies_of(result), result.next_offset) == ([b"0000", b"0001"], 2)
+    assert (bodies_of(result), result.next_offset) == ([b"0", b"01"], 2)
+
+
+@pytest.mark.parametrize("entry", DAMAGED_ENTRIES.values(), ids=DAMAGED_ENTRIES)
+def test_damaged_entry_within_a_piece_of_records_of_one_size_is_not_needed(
+    store: MessageStore, entry: tuple[int, int, int]
+) -> None:
+    fill(store, numbered(5))
+    overwrite(store, 2, entry)
+    result = store.read("T", 0, 0, 10)
+    assert (bodies_of(result), result.next_offset) == (numbered(5), 5)
+    assert len(result.views) == 1
+
+
+def test_records_of_another_queue_do_not_come_with_a_piece(store: MessageStore) -> None:
+    for queue_id in (0, 0, 1, 0, 0):
+        store.append("T", queue_id, b"%d" % queue_id, b"")
+    store.dispatch_some()
+    result = store.read("T", 0, 0, 10)
+    assert bodies_of(result) == [b"0"] * 4
+    assert (len(result.views), result.next_offset) == (2, 4)
+
+
+def test_piece_is_not_larger_than_asked_for(store: MessageStore) -> None:
+    fill(store, numbered(5))
+    assert store.read("T", 0, 0, 3).message_count == 3
+    assert store.read("T", 0, 0, 10, 3 * RECORD_BYTES).message_count == 3
 
 
 def test_damaged_entry_at_the_border_of_two_log_files_is_repaired(store: MessageStore) -> None:

@@ -301,7 +301,7 @@ class PullHandler:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        if not config.perm & _READ:
+        if not int(config.perm) & _READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
             )
