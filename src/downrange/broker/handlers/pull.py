@@ -6,6 +6,7 @@ from typing import Protocol
 from downrange.broker.hooks import Delivery
 from downrange.broker.long_polling import PARKED_MAX, LongPolling, ParkedPull, PullFilter
 from downrange.broker.overload import Gate
+from downrange.broker.pull_reply import pull_reply
 from downrange.broker.rates import PullCounts
 from downrange.broker.stats import BrokerStats
 from downrange.broker.subscriptions import SubscriptionFilters
@@ -13,7 +14,6 @@ from downrange.filtering.tags import is_tag_type
 from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
 from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.protocol.command import Command, response
-from downrange.protocol.command_codec import encode_command_start
 from downrange.protocol.headers.fields import decode_header
 from downrange.protocol.headers.pull import BULK_FIELD, PullRequest
 from downrange.protocol.request_codes import RequestCode
@@ -27,7 +27,6 @@ from downrange.store.reader import BYTES_MAX, ReadResult, ReadStatus
 COMMIT_FLAG = 1
 SUSPEND_FLAG = 2
 SUBSCRIPTION_FLAG = 4
-_MASTER_ID = "0"
 _READ = int(Permission.READ)  # the operators of an Enum are slow
 READ_INDEX = 2  # the bit of a group's forbidden table that means reading
 
@@ -227,27 +226,10 @@ class PullHandler:
         else:
             self._counts.found += 1
             self._stats.add_got(group, topic, result.message_count, result.size)
-        return self._answer(request, code, result, topic_config, group_config)
-
-    def _answer(
-        self,
-        request: Command,
-        code: int,
-        result: ReadResult,
-        topic_config: TopicConfig,
-        group_config: SubscriptionGroupConfig,
-    ) -> Answer:
-        # A PullResponse, written by hand: one goes out for every pull.
-        fields = {
-            "suggestWhichBrokerId": _MASTER_ID,
-            "nextBeginOffset": str(result.next_offset),
-            "minOffset": str(result.min_offset),
-            "maxOffset": str(result.max_offset),
-            "topicSysFlag": str(topic_config.topic_sys_flag),
-            "groupSysFlag": str(group_config.group_sys_flag),
-        }
-        head = response(request, code, remark=result.status.name, ext_fields=fields)
-        return [encode_command_start(head, result.size), *result.views]
+        head = pull_reply(
+            request, code, result, topic_config.topic_sys_flag, group_config.group_sys_flag
+        )
+        return [head, *result.views]
 
     def _park(
         self, request: Command, connection: Connection, header: PullRequest, wanted: PullFilter
