@@ -40,10 +40,10 @@ LOADS = {
     "1 x 1 in flight, 128 B": Load(connections=1, window=1),
     "4 x 4 batches of 16, 128 B": Load(window=4, batch=16),
 }
-BACKLOG = 1_000_000
+BACKLOG = 3_000_000  # more than is read while the tool's code is compiled and its mean fills
 PUBLISH_RATE = 200.0
 JAVA_THREADS = "64"
-CONSUMER_LINES = 14
+CONSUMER_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ BYTES_MIN = 100  # a reader that asks for less gets one message all the same
 BYTES_MAX = 128 * MIB
 _PIECE_COUNT_MAX = 64
 _first_physical = Struct(">q").unpack_from
-_first_two = Struct(ENTRY.format + "q").unpack_from  # the second's place only
+_first_entry = ENTRY.unpack_from
 _HOLE_TAG_BYTES = HOLE_TAG.to_bytes(8, "big", signed=True)
 # Size, queue id and queue offset of a record: who the message is, but for its topic.
 _IDENTITY = Struct(">i8xi4xq")
@@ -268,11 +268,12 @@ class QueueReader:
         count = len(entries) // ENTRY_BYTES
         if not 1 < count <= min(count_max, _PIECE_COUNT_MAX):
             return None
-        place, size, _, second = _first_two(entries)
-        segment = self._log.chain.segment_at(place)
-        if place + size != second or size < RECORD_BYTES_MIN or segment is None:
-            return None
+        place, size, _ = _first_entry(entries)
+        (last,) = _first_physical(entries, -ENTRY_BYTES)
         size_sum = size * count
+        segment = self._log.chain.segment_at(place)
+        if last + size != place + size_sum or size < RECORD_BYTES_MIN or segment is None:
+            return None
         start = place - segment.base_offset
         if size_sum > bytes_max or start + size_sum > segment.write_position:
             return None
