@@ -97,6 +97,12 @@ def test_version() -> None:
     assert (done.returncode, done.stdout.split()[0]) == (0, "downrange")
 
 
+def test_the_package_runs_as_a_program() -> None:
+    command = [sys.executable, "-m", "downrange", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == run_to_its_end("--version").stdout
+
+
 # --- contexts ------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ import pytest
 from downrange.protocol.record import Record, decode_records
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk, DiskUsage
+from downrange.store.consume_queue import ConsumeQueue
 from downrange.store.message_store import MessageStore
-from downrange.store.reader import ReadResult
+from downrange.store.reader import ReadResult, ReadStatus
 from downrange.store.recovery import RecoveryReport
 from downrange.store.settings import (
     FlushSettings,
@@ -233,3 +234,15 @@ def files_of(root: Path) -> dict[str, bytes]:
         for path in sorted((root / part).rglob("*"))
         if path.is_file()
     }
+
+
+def queue_of(store: MessageStore) -> ConsumeQueue:
+    """The first queue of topic T."""
+    queue = store.queues.get("T", 0)
+    assert queue is not None
+    return queue
+
+
+def bounds(result: ReadResult) -> tuple[ReadStatus, int, int, int]:
+    """The status of a read and its offsets: next, least, most."""
+    return result.status, result.next_offset, result.min_offset, result.max_offset
