@@ -265,6 +265,12 @@ def work(root: Path, disk: FaultyDisk) -> set[bytes]:
             store.flush_now()
             store.dispatch_some()
         if number % 40 == 39:
-            store.finish_derived_flush(store.begin_derived_flush())
+            job = store.begin_derived_flush()
+            try:
+                job.run()
+            except OSError as error:
+                store.finish_derived_flush(job, error)
+            else:
+                store.finish_derived_flush(job)
     store.close()
     return acknowledged

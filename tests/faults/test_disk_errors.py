@@ -231,7 +231,9 @@ def test_derived_files_that_cannot_be_synced_leave_the_old_checkpoint(scratch: P
         store = open_store(settings, disk)
         sender = Sender(store, random_source("derived"))
         sender.send(30)
-        assert store.finish_derived_flush(store.begin_derived_flush())
+        job = store.begin_derived_flush()
+        job.run()
+        assert store.finish_derived_flush(job)
         before = (scratch / "checkpoint").read_bytes()
         sender.send(30)
         disk.fail("sync", errno.EIO, path_contains="consumequeue")
@@ -241,7 +243,10 @@ def test_derived_files_that_cannot_be_synced_leave_the_old_checkpoint(scratch: P
         assert not store.finish_derived_flush(job, caught.value)
         disk.heal()
         disk.fail("write", errno.ENOSPC, path_contains="checkpoint")
-        assert not store.finish_derived_flush(store.begin_derived_flush())
+        job = store.begin_derived_flush()
+        with pytest.raises(OSError, match="checkpoint") as caught:
+            job.run()
+        assert not store.finish_derived_flush(job, caught.value)
         assert (scratch / "checkpoint").read_bytes() == before
         sender.send(5)  # messages are taken all the same: the log is sound
         abandon(store)

@@ -65,7 +65,9 @@ def write_on(root: Path, seed: int, first: int) -> None:
         store.flush_now()
         store.dispatch_some()
         if rng.random() < 0.05:
-            store.finish_derived_flush(store.begin_derived_flush())
+            job = store.begin_derived_flush()
+            job.run()
+            store.finish_derived_flush(job)
 
 
 def _put(store: MessageStore, seed: int, number: int, way: str) -> int:
