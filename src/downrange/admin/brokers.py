@@ -51,6 +51,11 @@ class BrokerFacts:
         return ratio if ratio >= 0 else None
 
     @property
+    def registration_clash(self) -> str | None:
+        """Why a name server refuses this broker, or which other one has its name and id."""
+        return self.table.get("registrationClash")
+
+    @property
     def clock_ms(self) -> int | None:
         """The time of its clock when it answered, to the second."""
         uptime_s = self.uptime_s

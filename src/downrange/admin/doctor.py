@@ -58,6 +58,7 @@ class Doctor:
         if not layouts:
             return checked
         self._requests.only_name_servers(tuple(layouts))
+        checked.findings += findings.name_clashes(layouts)
         checked.findings += findings.differing_layouts(layouts)
         brokers = sorted(
             {broker for layout in layouts.values() for broker in layout.brokers},
@@ -87,6 +88,10 @@ class Doctor:
         except RocketMQError as error:
             checked.findings.append(findings.no_name_server(address, str(error)))
             return None
+        for refused in info.refused_registrations or ():
+            finding = findings.refused_registration(refused)
+            if finding not in checked.findings:  # every name server may say so
+                checked.findings.append(finding)
         return Layout(
             tuple(
                 BrokerAddress(data.cluster or "", name, broker_id, at)
@@ -114,6 +119,7 @@ class Doctor:
         now_ms = self._clock.wall_ms()
         found += _some(
             findings.loopback(broker, name_servers),
+            findings.reported_clash(broker, facts),
             findings.disk(broker.name, facts),
             findings.skew(broker.name, facts, now_ms),
         )

@@ -11,7 +11,7 @@ from downrange.admin.layout import BrokerAddress, Layout
 from downrange.model.names import is_retry_topic
 from downrange.model.topics import MASTER_ID, Permission
 from downrange.protocol.bodies.heartbeat import Subscription
-from downrange.protocol.bodies.route import TopicRoute
+from downrange.protocol.bodies.route import RefusedRegistration, TopicRoute
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import parse_address
 
@@ -82,6 +82,44 @@ def differing_layouts(layouts: Mapping[str, Layout]) -> list[Finding]:
                 )
             )
     return found
+
+
+def name_clashes(layouts: Mapping[str, Layout]) -> list[Finding]:
+    """Brokers of one name and id that different name servers know at different addresses."""
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for layout in layouts.values():
+        for broker in layout.brokers:
+            addresses.setdefault((broker.name, broker.broker_id), set()).add(broker.address)
+    return [
+        _clash(name, broker_id, f"is registered at {' and at '.join(sorted(at))}")
+        for (name, broker_id), at in addresses.items()
+        if len(at) > 1
+    ]
+
+
+def refused_registration(refused: RefusedRegistration) -> Finding:
+    """A broker that a name server refuses because a live one has its name and id."""
+    text = (
+        f"is registered at {refused.holder_addr}; another broker at {refused.refused_addr} tries to"
+        " register under the same name and id and is refused"
+    )
+    return _clash(refused.broker_name, refused.broker_id, text)
+
+
+def reported_clash(broker: BrokerAddress, facts: BrokerFacts) -> Finding | None:
+    """What a broker itself has noticed of another one with its name and id."""
+    text = facts.registration_clash
+    return None if text is None else _clash(broker.name, broker.broker_id, f"reports: {text}")
+
+
+def _clash(name: str, broker_id: int, text: str) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        "broker-name",
+        f"{name} (id {broker_id})",
+        text,
+        "give each broker its own brokerName, or its own brokerId if it is a slave",
+    )
 
 
 def no_brokers(name_servers: Sequence[str]) -> Finding:

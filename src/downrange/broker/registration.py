@@ -9,7 +9,10 @@ from msgspec.structs import replace
 from downrange.broker.topic_table import TopicTable
 from downrange.model.topics import Permission
 from downrange.protocol.bodies import registration
+from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.registration import Registration, body_crc, encode_registration
+from downrange.protocol.bodies.route import ClusterInfo
+from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
 from downrange.protocol.request_codes import RequestCode
@@ -21,15 +24,18 @@ _log = logging.getLogger(__name__)
 
 REGISTER_TIMEOUT_S = 24.0
 UNREGISTER_TIMEOUT_S = 3.0
+CLUSTER_INFO_TIMEOUT_S = 3.0
 ANNOUNCED_WAIT_S = 2.0  # a producer waits 3 s for its answer; a silent name server must not cost it
 
 Announced = Callable[[], Awaitable[None]]  # returns when the name servers know all topics
 
 
 class Registrar:
-    """Registers at every name server, now and then and at once when topics change.
+    """Registers at every name server, periodically and at once when topics change.
 
-    A name server that cannot be reached is tried again at the next turn; the others go on.
+    A name server that is unreachable or refuses is tried again at the next period; the others go
+    on. Name servers that never took a registration of this process are not told when it leaves:
+    what they know under its name and address is another broker.
     """
 
     def __init__(
@@ -57,12 +63,28 @@ class Registrar:
         self._is_due = False
         self._heard: asyncio.Future[None] | None = None
         self._unreachable: set[str] = set()
+        self._refusals: dict[str, str] = {}  # name server -> its reason
+        self._rivals: dict[str, str] = {}  # name server -> address under our name and id
+        self._told: set[str] = set()  # name servers that may have a registration of ours
 
     @property
     def is_known(self) -> bool:
         """Whether a name server has this broker, as far as the last attempts tell."""
         servers = self._name_servers()
         return not servers or any(server not in self._unreachable for server in servers)
+
+    @property
+    def clash(self) -> str | None:
+        """What a name server says against this broker's name and id, or who else uses them."""
+        for server, reason in self._refusals.items():
+            return f"name server {server} refuses this broker: {reason}"
+        for server, rival in self._rivals.items():
+            return self._rival_text(server, rival)
+        return None
+
+    def renew(self) -> None:
+        """Register again as every period does, after a look for a rival with our name and id."""
+        self._supervisor.spawn("renew registration", self._renew())
 
     def announce(self) -> None:
         """Register at all name servers once this turn of the loop is over."""
@@ -83,8 +105,14 @@ class Registrar:
         return sum(results)
 
     async def unregister(self) -> None:
-        """Tell all name servers that this broker goes."""
-        await asyncio.gather(*(self._unregister_at(server) for server in self._name_servers()))
+        """Tell the name servers that took a registration of ours that this broker leaves."""
+        await asyncio.gather(*(self._unregister_at(server) for server in sorted(self._told)))
+        self._told.clear()
+
+    async def _renew(self) -> None:
+        servers = self._name_servers()
+        await asyncio.gather(*(self._look_for_rival(server) for server in servers))
+        self.announce()
 
     async def _register_all(self, heard: asyncio.Future[None]) -> None:
         self._is_due = False
@@ -104,6 +132,9 @@ class Registrar:
             compressed=False,
             body_crc32=body_crc(body),
         )
+        was_told = server in self._told
+        # From here on it may have the registration, whatever becomes of its answer.
+        self._told.add(server)
         try:
             answer = await self._client.call(
                 server,
@@ -119,12 +150,50 @@ class Registrar:
             return False
         if answer.code:
             self._unreachable.add(server)
-            _log.warning("name server %s refused this broker: %s", server, answer.remark)
+            if not was_told:
+                self._told.discard(server)
+            reason = answer.remark or f"response code {answer.code}"
+            if self._refusals.get(server) != reason:
+                _log.error("name server %s refuses this broker: %s", server, reason)
+                self._refusals[server] = reason
             return False
+        self._refusals.pop(server, None)
         if server in self._unreachable:
-            _log.info("name server %s is back", server)
+            _log.info("name server %s knows this broker again", server)
             self._unreachable.discard(server)
         return True
+
+    async def _look_for_rival(self, server: str) -> None:
+        """Find a broker that took our name and id since we registered.
+
+        Apache's name servers let the later registration win, so the two take the route from each
+        other without a word.
+        """
+        if server not in self._told or server in self._unreachable:
+            return
+        try:
+            answer = await self._client.call(
+                server, RequestCode.GET_BROKER_CLUSTER_INFO, timeout_s=CLUSTER_INFO_TIMEOUT_S
+            )
+            info = decode_body(ClusterInfo, answer.body) if not answer.code else ClusterInfo()
+        except (RemotingError, ProtocolError) as error:
+            _log.info("name server %s: cannot look for a broker of our name: %s", server, error)
+            return
+        data = info.broker_addr_table.get(self._broker_name)
+        rival = data.broker_addrs.get(self._broker_id) if data is not None else None
+        if rival is None or rival == self._broker_address:
+            self._rivals.pop(server, None)
+        elif self._rivals.get(server) != rival:
+            self._rivals[server] = rival
+            _log.error("%s", self._rival_text(server, rival))
+
+    def _rival_text(self, server: str, rival: str) -> str:
+        return (
+            f"broker name {self._broker_name} with brokerId {self._broker_id} is used by this"
+            f" broker at {self._broker_address} and by another at {rival}, which name server"
+            f" {server} knows: clients reach one or the other; give each its own brokerName (or"
+            " brokerId for a slave)"
+        )
 
     async def _unregister_at(self, server: str) -> None:
         header = UnregisterBrokerRequest(

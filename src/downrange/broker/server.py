@@ -108,12 +108,15 @@ class Broker:
         return None if self._view is None else self._view()
 
     async def start(self) -> str:
-        """Recover the store, serve, tell the name servers; returns the advertised address."""
+        """Bind, recover the store, serve, tell the name servers; returns the advertised address.
+
+        A port that is in use ends the start before the store is read or anybody is told.
+        """
         settings, around = self._settings, self._around
-        port = settings.listen_port
-        if not port:
-            # A port that the system chooses must be known before the store stamps its records.
-            _, port = await self._server.listen(settings.bind_address, 0)
+        # A port that the system chooses must be known before the store stamps its records.
+        _, port = await self._server.bind(settings.bind_address, settings.listen_port)
+        if settings.listen_port:
+            await self._bind_fast(port - FAST_PORT_DISTANCE)
         address = format_address(settings.effective_address, port)
         store = await self._open_store(port)
         tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
@@ -166,12 +169,10 @@ class Broker:
         parts.delayed.start()
         self._start_jobs(tables, parts)
         self._supervisor.every("measure lag", TICK_S, protection.lag.tick)
-        if settings.listen_port:
-            await self._server.listen(settings.bind_address, port)
-            await self._listen_fast(port - FAST_PORT_DISTANCE)
+        await self._server.accept()
         await registrar.register()
         self._view = self._viewer(store, tables, registrar, address, waiting)
-        self._supervisor.every("register", settings.register_period_ms / 1000, registrar.announce)
+        self._supervisor.every("register", settings.register_period_ms / 1000, registrar.renew)
         _log.info("broker %s serves %s", settings.effective_name, address)
         return address
 
@@ -286,6 +287,7 @@ class Broker:
             broker_address=address,
             server_side_reset=self._settings.server_side_reset,
             waiting=waiting,
+            clash=lambda: registrar.clash,
         )
 
     def _viewer(
@@ -365,9 +367,9 @@ class Broker:
             parts.transaction_check.check,
         )
 
-    async def _listen_fast(self, port: int) -> None:
+    async def _bind_fast(self, port: int) -> None:
         try:
-            await self._server.listen(self._settings.bind_address, port)
+            await self._server.bind(self._settings.bind_address, port)
         except OSError as error:
             _log.warning("the second port %d is not served: %s", port, error)
 

@@ -12,6 +12,7 @@ from downrange.nameserver.broker_names import BrokerFacts, MinBrokerIdNotice
 from downrange.nameserver.current_settings import CurrentSettings
 from downrange.nameserver.kv_table import ORDER_NAMESPACE, KvTable
 from downrange.nameserver.live_brokers import BrokerAddress
+from downrange.nameserver.name_clashes import Clash
 from downrange.nameserver.route_table import RouteTable
 from downrange.nameserver.route_view import with_acting_masters, within_zone
 from downrange.protocol.bodies import topics as topic_bodies
@@ -130,6 +131,8 @@ class NameServerHandlers:
                 f"register broker failed: {facts.name} with id {facts.broker_id} is not known yet"
                 " and must register all its topics before it may register a single one",
             )
+        if isinstance(result, Clash):
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(result))
         if result.notice is not None:
             self._notify(result.notice)
         orders = None
@@ -143,8 +146,20 @@ class NameServerHandlers:
             body=None if orders is None else encode_body(topic_bodies.KvTable(table=orders)),
         )
 
-    def _unregister_broker(self, request: Command, _: Connection) -> Answer:
+    def _unregister_broker(self, request: Command, connection: Connection) -> Answer:
         header = decode_header(headers.UnregisterBrokerRequest, request.ext_fields)
+        known = self._table.live.get(BrokerAddress(header.cluster_name, header.broker_addr))
+        if known is not None and known.peer is not connection:
+            # A second broker on the same port, Apache's among them, fails to start and then
+            # unregisters the healthy one. Success is answered: it is no business of the asker.
+            _log.warning(
+                "broker %s at %s: request of %s to unregister it ignored, it is registered over"
+                " another connection",
+                header.broker_name,
+                header.broker_addr,
+                connection.address,
+            )
+            return _answer(request)
         notice = self._table.unregister(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
         )

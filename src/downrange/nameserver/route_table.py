@@ -25,9 +25,15 @@ from downrange.nameserver.live_brokers import (
     LiveBrokers,
     Peer,
 )
+from downrange.nameserver.name_clashes import Clash, NameClashes, may_replace
 from downrange.nameserver.topic_queues import TopicQueues
 from downrange.protocol.bodies.registration import Registration
-from downrange.protocol.bodies.route import ClusterInfo, QueueData, TopicRoute
+from downrange.protocol.bodies.route import (
+    ClusterInfo,
+    QueueData,
+    RefusedRegistration,
+    TopicRoute,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +50,7 @@ class RouteTable:
         self.topics = TopicQueues()
         self._filter_servers: dict[BrokerAddress, tuple[str, ...]] = {}
         self.live = LiveBrokers()
+        self._clashes = NameClashes()
 
     # --- brokers come and go ---------------------------------------------------------------
 
@@ -55,13 +62,18 @@ class RouteTable:
         now_ms: int,
         *,
         delete_missing_topics: bool = False,
-    ) -> Registered | None:
-        """Take a registration; None if it must be refused.
+    ) -> Registered | Clash | None:
+        """Take a registration; None if the broker has to register all its topics first.
 
-        One that loses against another address of the same id is ignored, which is no refusal.
+        A `Clash` refuses it because a live broker at another address has this name and id. One that
+        loses against a later election is ignored, which is not a refusal.
         """
         table = registration.topic_config_serialize_wrapper
         broker = self._brokers.get(facts.name)
+        if broker is not None:
+            clash = self._clash(broker, facts, table.data_version, peer, now_ms)
+            if clash is not None:
+                return clash
         is_known = broker is not None and facts.broker_id in broker.addresses
         if len(table.topic_config_table) == 1 and not is_known:
             # A broker that changes one topic registers just that one. If it is not known, because
@@ -96,6 +108,7 @@ class RouteTable:
                 is_changed=is_first or self.live.has_changed(facts.where, table.data_version),
                 is_read_only=is_prime_slave and broker.has_acting_master,
             )
+        self._clashes.settled(facts.address)
         self._note_life(facts, registration, table.data_version, peer, now_ms)
         notice = broker.notice(ha_address=facts.ha_address) if is_new_min else None
         return self._answer(broker, facts, notice)
@@ -106,9 +119,10 @@ class RouteTable:
         """Forget a broker, and its topics if it was the last one of its name."""
         where = BrokerAddress(cluster, address)
         self.live.discard(where)
+        self._clashes.settled(address)
         self._filter_servers.pop(where, None)
         broker = self._brokers.get(name)
-        if broker is None:
+        if broker is None or address not in broker.addresses.values():
             return None
         was_min = bool(broker.addresses) and broker_id == broker.min_id
         for known_id, known_address in list(broker.addresses.items()):
@@ -130,6 +144,7 @@ class RouteTable:
 
     def expire(self, now_ms: int) -> tuple[list[Peer], list[MinBrokerIdNotice]]:
         """Forget the brokers that were silent for too long; their connections should be closed."""
+        self._clashes.expire(now_ms)
         expired = self.live.expired(now_ms)
         for where, broker in expired:
             _log.warning(
@@ -191,6 +206,17 @@ class RouteTable:
             cluster_addr_table={
                 cluster: tuple(sorted(names)) for cluster, names in sorted(self._clusters.items())
             },
+            refused_registrations=tuple(
+                RefusedRegistration(
+                    cluster=clash.cluster,
+                    broker_name=clash.name,
+                    broker_id=clash.broker_id,
+                    holder_addr=clash.holder,
+                    refused_addr=clash.refused,
+                )
+                for clash in self._clashes.current()
+            )
+            or None,
         )
 
     def members(self, name: str) -> dict[int, str]:
@@ -203,6 +229,35 @@ class RouteTable:
         return self.topics.names_on(self._clusters.get(cluster, set()))
 
     # --- inside ----------------------------------------------------------------------------
+
+    def _clash(
+        self,
+        broker: BrokerName,
+        facts: BrokerFacts,
+        version: DataVersion,
+        peer: Peer,
+        now_ms: int,
+    ) -> Clash | None:
+        """Why a live broker at another address keeps this name and id; None if it does not."""
+        address = broker.addresses.get(facts.broker_id)
+        if address is None or address == facts.address:
+            return None
+        # A broker name is unique over all clusters, so the holder may belong to another one.
+        clusters = (cluster for cluster, names in self._clusters.items() if facts.name in names)
+        holders = (self.live.get(BrokerAddress(cluster, address)) for cluster in clusters)
+        is_member = facts.address in broker.addresses.values()
+        for holder in holders:
+            if (
+                holder is None
+                or holder.data_version.state_version > version.state_version  # `_is_outdated`
+                or may_replace(holder, version.state_version, peer, now_ms, is_member=is_member)
+            ):
+                continue
+            clash, is_new = self._clashes.note(facts, address, now_ms)
+            if is_new:
+                _log.error("%s", clash)
+            return clash
+        return None
 
     def _is_outdated(self, broker: BrokerName, facts: BrokerFacts, version: DataVersion) -> bool:
         """Whether another address holds this id by a later election."""

@@ -5,10 +5,11 @@ time a whole cluster runs in one test, fast and always the same way.
 """
 
 import asyncio
+import errno
 from collections import deque
 from dataclasses import dataclass
 
-from downrange.remoting.network import ProtocolFactory
+from downrange.remoting.network import Network, ProtocolFactory
 
 
 @dataclass(slots=True)
@@ -123,39 +124,46 @@ class MemoryTransport(asyncio.Transport):
 
 
 class MemoryListener:
-    """A door in a `MemoryNetwork`."""
+    """A server socket in a `MemoryNetwork`."""
 
-    def __init__(self, network: "MemoryNetwork", address: tuple[str, int]) -> None:
+    def __init__(
+        self, network: "MemoryNetwork", address: tuple[str, int], factory: ProtocolFactory
+    ) -> None:
         self._network = network
         self._address = address
+        self._factory = factory
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
         return self._address
 
+    async def start(self) -> None:
+        """Accept connections."""
+        self._network.doors[self._address[1]] = self._factory
+
     def close(self) -> None:
-        """Take the door away."""
+        """Give the port back."""
         self._network.doors.pop(self._address[1], None)
 
 
-class MemoryNetwork:
-    """Doors by port; every host is this one."""
+class MemoryNetwork(Network):
+    """Server sockets by port; every host is this one."""
 
     def __init__(self) -> None:
-        self.doors: dict[int, ProtocolFactory] = {}
+        self.doors: dict[int, ProtocolFactory | None] = {}  # None: bound, not accepting yet
         self.links: list[tuple[int, Link, MemoryTransport]] = []
         self._next_port = 50_000
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListener:
-        """Open a door; `OSError` if there is one at this port."""
+    async def bind(self, host: str, port: int, factory: ProtocolFactory) -> MemoryListener:
+        """Take a port; `OSError` if it is already in use."""
         if not port:
             self._next_port += 1
             port = self._next_port
         if port in self.doors:
-            raise OSError(f"port {port} is taken")
-        self.doors[port] = factory
-        return MemoryListener(self, (host, port))
+            raise OSError(errno.EADDRINUSE, f"port {port} is already in use")
+        self.doors[port] = None
+        return MemoryListener(self, (host, port), factory)
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:
         """Walk through a door; `OSError` if there is none."""

@@ -9,11 +9,15 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
 class Listener(Protocol):
-    """An open door."""
+    """A server socket: bound when made, accepts connections from `start` on."""
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port it listens on; the port is the real one if 0 was asked for."""
+        ...
+
+    async def start(self) -> None:
+        """Accept connections; until then they are refused. `OSError` if somebody was faster."""
         ...
 
     def close(self) -> None:
@@ -22,11 +26,21 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    """Opens doors and walks through them."""
+    """Listens and connects."""
+
+    async def bind(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+        """Reserve an address without accepting yet; `OSError` if it is already in use."""
+        ...
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
-        """Accept connections; `OSError` if the address cannot be had."""
-        ...
+        """Bind and accept at once."""
+        listener = await self.bind(host, port, factory)
+        try:
+            await listener.start()
+        except BaseException:
+            listener.close()
+            raise
+        return listener
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:
         """Make a connection; returns when the protocol has it. `OSError` if nobody answers."""
@@ -45,21 +59,27 @@ class TcpListener:
         name = self._server.sockets[0].getsockname()
         return str(name[0]), int(name[1])
 
+    async def start(self) -> None:
+        """Listen and accept."""
+        await self._server.start_serving()
+
     def close(self) -> None:
         """Close the server socket."""
         self._server.close()
 
 
-class TcpNetwork:
+class TcpNetwork(Network):
     """The real network; with a context, connections that it makes speak TLS."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> TcpListener:
-        """Bind and accept."""
+    async def bind(self, host: str, port: int, factory: ProtocolFactory) -> TcpListener:
+        """Bind the socket; the system refuses connections until it listens."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host, port, backlog=1024, reuse_address=True)
+        server = await loop.create_server(
+            factory, host, port, backlog=1024, reuse_address=True, start_serving=False
+        )
         return TcpListener(server)
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:

@@ -43,6 +43,7 @@ class RemotingServer:
         self._connections_max = connections_max
         self._turned_away = 0
         self.turn = Turn()
+        self._bound: list[Listener] = []  # not accepting yet
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -53,12 +54,24 @@ class RemotingServer:
         return frozenset(self._connections)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Open a door; returns the address it really has."""
-        listener = await self._network.listen(host, port, self._new_connection)
-        if not self._listeners:
-            self._supervisor.every("close idle connections", IDLE_SWEEP_S, self._close_idle)
-        self._listeners.append(listener)
+        """Bind and accept at once; returns the address it really has."""
+        address = await self.bind(host, port)
+        await self.accept()
+        return address
+
+    async def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Reserve an address for `accept`; returns the one it really has. `OSError` if in use."""
+        listener = await self._network.bind(host, port, self._new_connection)
+        self._bound.append(listener)
         return listener.address
+
+    async def accept(self) -> None:
+        """Accept connections at every address that was bound."""
+        if self._bound and not self._listeners:
+            self._supervisor.every("close idle connections", IDLE_SWEEP_S, self._close_idle)
+        while self._bound:
+            await self._bound[0].start()
+            self._listeners.append(self._bound.pop(0))
 
     async def go_away(self, timeout_s: float) -> None:
         """Ask peers to go: returns when all have, or when the time is over.
@@ -73,10 +86,8 @@ class RemotingServer:
         await self._wait_for_all(timeout_s)
 
     def quiesce(self) -> None:
-        """Close the doors and take no more requests; answers still go out."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        """Stop listening and take no more requests; answers still go out."""
+        self._close_listeners()
         for connection in list(self._connections):
             connection.stop_reading()
 
@@ -91,13 +102,17 @@ class RemotingServer:
             connection.abort()
 
     async def abort(self, timeout_s: float = 3.0) -> None:
-        """Close the doors and cut all connections; what was not sent is lost."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        """Stop listening and cut all connections; what was not sent is lost."""
+        self._close_listeners()
         for connection in list(self._connections):
             connection.abort()
         await self._wait_for_all(timeout_s)
+
+    def _close_listeners(self) -> None:
+        for listener in self._bound + self._listeners:
+            listener.close()
+        self._bound.clear()
+        self._listeners.clear()
 
     async def _wait_for_all(self, timeout_s: float) -> bool:
         if self._connections:

@@ -95,12 +95,12 @@ class MemoryCluster:
         """Network, time and chance for a client of this cluster."""
         return ClientSurroundings(network=self.network, clock=self.clock, chance=self.chance)
 
-    async def start_broker(self, name: str) -> Broker:
-        """Start a broker; its store is where it was."""
+    async def start_broker(self, name: str, *, as_name: str | None = None) -> Broker:
+        """Start a broker; its store is where it was. `as_name` is what it calls itself instead."""
         settings = replace(
             self._broker_settings,
             address="127.0.0.1",
-            broker_name=name,
+            broker_name=as_name or name,
             listen_port=self.broker_port(name),
             name_servers=";".join(self.name_server_addresses),
         )

@@ -108,7 +108,7 @@ class _FaultyProtocol(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
 
-class FaultyNetwork:
+class FaultyNetwork(Network):
     """Doors by port. Their knobs may be turned from any thread; `cut` belongs to the loop."""
 
     def __init__(self, inner: Network | None = None) -> None:
@@ -124,10 +124,10 @@ class FaultyNetwork:
         """All of them."""
         return list(self._doors.values())
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+    async def bind(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
         """Bind and accept."""
         door = self.door(port)
-        return await self._inner.listen(host, port, lambda: _FaultyProtocol(factory(), door))
+        return await self._inner.bind(host, port, lambda: _FaultyProtocol(factory(), door))
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:
         """Connect as ever."""

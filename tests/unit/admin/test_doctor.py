@@ -195,3 +195,31 @@ def test_the_same_tags_in_another_order_are_the_same() -> None:
 
 def test_a_topic_that_only_the_broker_knows() -> None:
     assert "has not told the name servers" in findings.missing_route("t", ["b1"], []).text
+
+
+def test_two_brokers_of_the_same_name_are_found(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Site(tmp_path, broker_names=("a", "b")) as site, admin_of(site) as admin:
+            # The second broker starts again, under the name of the first.
+            await site.stop_broker("b")
+            await site.start_broker("b", as_name="a")
+            checked = await admin.doctor.examine()
+            (clash,) = [one for one in checked.findings if one.check == "broker-name"]
+            assert (clash.severity, clash.subject) == (Severity.ERROR, "a (id 0)")
+            assert "another broker at 127.0.0.1:10921" in clash.text
+
+    run(main())
+
+
+def test_name_servers_that_know_different_addresses_of_one_broker() -> None:
+    elsewhere = replace(B1, address="10.0.0.8:10911")
+    (finding,) = findings.name_clashes({"n1": Layout((B1,)), "n2": Layout((elsewhere,))})
+    assert finding.text == "is registered at 10.0.0.7:10911 and at 10.0.0.8:10911"
+    assert findings.name_clashes({"n1": Layout((B1,)), "n2": Layout((B1,))}) == []
+
+
+def test_a_clash_that_a_broker_reports_is_a_finding() -> None:
+    assert findings.reported_clash(B1, BrokerFacts({})) is None
+    finding = findings.reported_clash(B1, BrokerFacts({"registrationClash": "two of them"}))
+    assert finding is not None
+    assert finding.text == "reports: two of them"

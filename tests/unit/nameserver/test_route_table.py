@@ -186,7 +186,7 @@ def test_without_master_the_first_slave_that_may_act_makes_its_topics_read_only(
     assert permissions(table, "T") == {"b": 4}
     back = table.register(ACTING_MASTER, registration(), PEER, 0)
     assert permissions(table, "T") == {"b": 6}
-    assert back is not None
+    assert isinstance(back, Registered)
     assert back.notice == MinBrokerIdNotice(
         min_broker_id=0,
         min_address=MASTER.address,

@@ -49,11 +49,25 @@ class TopicRoute(Body, frozen=True, kw_only=True):
     topic_queue_mapping_by_broker: dict[str, QueueMapping] | None = None
 
 
+class RefusedRegistration(Body, frozen=True, kw_only=True):
+    """A broker that a name server refused because another one has its name and id."""
+
+    cluster: str
+    broker_name: str
+    broker_id: Int64
+    holder_addr: str
+    refused_addr: str
+
+
 class ClusterInfo(Body, frozen=True, kw_only=True):
-    """Answer to GET_BROKER_CLUSTER_INFO: brokers by name, names by cluster."""
+    """Answer to GET_BROKER_CLUSTER_INFO: brokers by name, names by cluster.
+
+    `refused_registrations` is our own and only there while two brokers clash; Java ignores it.
+    """
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    refused_registrations: tuple[RefusedRegistration, ...] | None = None
 
 
 class BrokerMembers(Body, frozen=True, kw_only=True):

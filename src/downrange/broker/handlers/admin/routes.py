@@ -40,6 +40,7 @@ def admin_routes(
     broker_address: str,
     server_side_reset: bool = True,
     waiting: Callable[[], WaitingLines] = WaitingLines,
+    clash: Callable[[], str | None] = lambda: None,
 ) -> dict[int, Handler]:
     """What the administration serves and what it refuses; other handlers win over refusals."""
     views = TopicViewsHandler(
@@ -61,6 +62,7 @@ def admin_routes(
         clock,
         waiting,
         lambda: settings.broker.accepts_from_ms,
+        clash,
     )
     return {
         **unsupported.routes(),

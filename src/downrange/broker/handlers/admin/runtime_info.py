@@ -70,7 +70,9 @@ class RuntimeInfoHandler:
         clock: Clock,
         waiting: Callable[[], WaitingLines],
         accepts_from_ms: Callable[[], int],
+        clash: Callable[[], str | None],
     ) -> None:
+        self._clash = clash
         self._store = store
         self._stats = stats
         self._rates = rates
@@ -92,8 +94,10 @@ class RuntimeInfoHandler:
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def table(self) -> dict[str, str]:
-        """Everything, by key."""
+        """Everything, by key; `registrationClash` is our own and only there when there is one."""
+        clash = self._clash()
         return {
+            **({} if clash is None else {"registrationClash": clash}),
             "brokerActive": "true",
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "bootTimestamp": str(self._boot_ms),
