@@ -166,3 +166,11 @@ class Disk:
         # broker and an Apache broker keep each other out.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def make_durable_directory(disk: Disk, path: Path) -> None:
+    """Create a directory with its parents; the new names are durable when this returns."""
+    missing = [folder for folder in (path, *path.parents) if not disk.exists(folder)]
+    disk.make_directory(path)
+    for folder in missing:
+        disk.fsync_directory(folder.parent)

@@ -4,7 +4,7 @@
 8   consume queues  8   store time, ms
 16  key index       8   store time of the last message of a finished index file, ms
 24  master flushed  8   physical offset, replication only
-32  confirmed       8   physical offset of the last record that recovery or a clean stop saw
+32  confirmed       8   physical offset below which the log is on the disk (Apache: its end)
 40  dispatched      8   physical offset up to which queue entries are on the disk; since 5.5
 48  zeros up to 4096
 """
@@ -75,3 +75,4 @@ class CheckpointFile:
         fresh = self._path.with_name("checkpoint.new")
         self._disk.write(fresh, encode_checkpoint(checkpoint))
         self._disk.rename(fresh, self._path)
+        self._disk.fsync_directory(self._path.parent)

@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
+from downrange.runtime.disk import Disk
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES
@@ -35,6 +37,14 @@ class FlushJob:
         """Sync; blocks, may run in any thread. `OSError` means that nothing is promised."""
         for sync in self.syncs:
             sync()
+
+    def try_run(self) -> OSError | None:
+        """Run it here; returns the error instead of raising it."""
+        try:
+            self.run()
+        except OSError as error:
+            return error
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,15 @@ class LogFlush:
         """Count everything below `offset` as durable."""
         self.durable_offset = offset
         self.durable_timestamp = store_timestamp
+
+    def vouch(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint with what is known of the log."""
+        return replace(
+            checkpoint,
+            commit_log_timestamp=self.durable_timestamp,
+            confirmed_offset=self.durable_offset,
+            queue_offset=min(checkpoint.queue_offset, self._log.max_offset),
+        )
 
     def is_due(self, now_ms: int) -> bool:
         """Whether ASYNC mode should sync now: enough pages, or long enough ago."""
@@ -95,32 +114,44 @@ class LogFlush:
 
 
 class DerivedFlush:
-    """Syncs consume queues and key index; what they lose in a crash is built again from the log."""
+    """Syncs consume queues and key index; a crash loses what is not synced, recovery rebuilds it.
+
+    The checkpoint vouches for files and for their names, so a job syncs the directories of new
+    files too: a queue or index file without a durable name disappears at a power failure, and
+    recovery does not read the part of the log that would bring it back.
+    """
 
     def __init__(
-        self, queues: QueueTable, index: KeyIndex | None, checkpoint_file: CheckpointFile
+        self,
+        disk: Disk,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        checkpoint_file: CheckpointFile,
     ) -> None:
+        self._disk = disk
         self._queues = queues
         self._index = index
         self._checkpoint_file = checkpoint_file
-        self._synced: dict[tuple[str, int], int] = {}
+        self._synced: dict[tuple[str, int], int] = {}  # queue -> its max offset at the last sync
+        self._named: set[Path] = set()  # queue directories whose names are durable
+        self._full_index: set[Path] = set()  # index files that were full at their last sync
+        self._index_files: set[Path] = set()  # index files whose names are durable
+
+    def trust_queues(self) -> None:
+        """Take the queues that recovery found for durable: the store was closed gracefully."""
+        for queue in self._queues:
+            self._synced[queue.topic, queue.queue_id] = queue.max_offset
+            self._named.add(queue.chain.directory)
 
     def begin(
         self, dispatched_offset: int, store_timestamp: int, of_log: Checkpoint
     ) -> DerivedFlushJob:
         """The work that makes every entry put so far durable; `of_log` holds for the log."""
-        syncs: list[Callable[[], None]] = []
-        for queue in self._queues:
-            name = (queue.topic, queue.queue_id)
-            synced = self._synced.get(name, 0)
-            if queue.max_offset != synced:
-                first_byte = min(synced, queue.max_offset) * ENTRY_BYTES
-                syncs += [segment.sync for segment in queue.chain.segments_from(first_byte)]
-                self._synced[name] = queue.max_offset
+        directories: set[Path] = set()
+        syncs = self._queue_syncs(directories)
         index_timestamp, queue_offset = 0, dispatched_offset
         if self._index is not None and self._index.files:
-            # A file that is full was synced when it was; the one before the last may be just full.
-            syncs += [file.sync for file in self._index.files[-2:]]
+            syncs += self._index_syncs(self._index, directories)
             finished = [file for file in self._index.files if file.is_full]
             # An Apache broker that finds a crash deletes the unfinished index file, and indexes
             # again from where the checkpoint says that queues end: so that must not be later.
@@ -134,12 +165,47 @@ class DerivedFlush:
             index_timestamp=index_timestamp,
             queue_offset=queue_offset,
         )
+        syncs += [partial(self._disk.fsync_directory, path) for path in sorted(directories)]
         syncs.append(partial(self._checkpoint_file.save, checkpoint))
         return DerivedFlushJob(tuple(syncs), dispatched_offset, store_timestamp, checkpoint)
+
+    def _queue_syncs(self, directories: set[Path]) -> list[Callable[[], None]]:
+        syncs: list[Callable[[], None]] = []
+        for queue in self._queues:
+            name = (queue.topic, queue.queue_id)
+            synced = self._synced.get(name, 0)
+            if queue.max_offset != synced:
+                first_byte = min(synced, queue.max_offset) * ENTRY_BYTES
+                syncs += [segment.sync for segment in queue.chain.segments_from(first_byte)]
+                self._synced[name] = queue.max_offset
+                directory = queue.chain.directory
+                if directory not in self._named:
+                    self._named.add(directory)
+                    # TOPIC/QUEUE and its names; an Apache broker syncs none of these.
+                    directories.update((directory, directory.parent, directory.parent.parent))
+        return syncs
+
+    def _index_syncs(self, index: KeyIndex, directories: set[Path]) -> list[Callable[[], None]]:
+        syncs = [file.sync for file in index.files if file.path not in self._full_index]
+        self._full_index = {file.path for file in index.files if file.is_full}
+        paths = {file.path for file in index.files}
+        for path in paths - self._index_files:
+            directories.update((path.parent, path.parent.parent))
+        self._index_files = paths
+        return syncs
 
     def forget(self) -> None:
         """Take nothing for durable: a sync has failed."""
         self._synced.clear()
+        self._named.clear()
+        self._full_index.clear()
+        self._index_files.clear()
+
+    def forget_topic(self, topic: str) -> None:
+        """Its queues were deleted; new ones of the same name start with nothing synced."""
+        for name in [name for name in self._synced if name[0] == topic]:
+            del self._synced[name]
+        self._named = {path for path in self._named if path.parent.name != topic}
 
 
 class FlushWaiters:

@@ -113,3 +113,9 @@ class ManifestFile:
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))
         self._disk.rename(fresh, self._path)
+        self._disk.fsync_directory(self._path.parent)
+
+
+def is_as_left(manifest: Manifest | None, queues: QueueTable) -> bool:
+    """Whether the queues end where they did when this program last closed the store."""
+    return manifest is not None and manifest.dispatched_end == dispatched_end(queues)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.runtime.clock import Clock, SystemClock
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.store.appender import Appender
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
@@ -27,7 +27,7 @@ from downrange.store.flush import (
 )
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
-from downrange.store.manifest import Manifest, ManifestFile
+from downrange.store.manifest import Manifest, ManifestFile, is_as_left
 from downrange.store.ownership import LastStop, Ownership
 from downrange.store.queue_table import QueueTable
 from downrange.store.reader import QueueReader
@@ -36,6 +36,7 @@ from downrange.store.recovery_plan import RecoveryPlanner
 from downrange.store.repair import EntryRepair
 from downrange.store.retention import Retention
 from downrange.store.settings import FlushMode, StoreSettings
+from downrange.store.start_sync import StartSync
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class MessageStore:
         self.lookup = Lookup(self.log, self.queues, self.index, settings.read.query_count_max)
         self._flush = LogFlush(self.log, settings.flush)
         self._checkpoint_file = CheckpointFile(disk, settings.root)
-        self._derived_flush = DerivedFlush(self.queues, self.index, self._checkpoint_file)
+        self._derived_flush = DerivedFlush(disk, self.queues, self.index, self._checkpoint_file)
         self._waiters = FlushWaiters()
         self.retention = Retention(
             disk, clock, self.log, self.queues, self.index, settings.retention
@@ -119,7 +120,7 @@ class MessageStore:
     def _open(self) -> RecoveryReport:
         settings = self.settings
         for path in (settings.root, settings.commit_log_path, settings.consume_queue_path):
-            self._disk.make_directory(path)
+            make_durable_directory(self._disk, path)
         try:
             self.last_stop = self._ownership.take()
             report = self._recover()
@@ -239,7 +240,7 @@ class MessageStore:
         """Sync the log here and now; False if it could not be."""
         job = self.begin_flush()
         if job is not None:
-            self.finish_flush(job, _run(job))
+            self.finish_flush(job, job.try_run())
         # A job that another thread has under way has proved nothing yet.
         return self._flush.failure is None and self.durable_offset >= self.log.max_offset
 
@@ -267,11 +268,7 @@ class MessageStore:
 
     def begin_derived_flush(self) -> DerivedFlushJob:
         """The work that makes queues and index durable; run it in any thread."""
-        of_log = replace(
-            self.checkpoint,
-            commit_log_timestamp=self._flush.durable_timestamp,
-            confirmed_offset=self._flush.durable_offset,
-        )
+        of_log = self._flush.vouch(self.checkpoint)
         dispatcher = self._dispatcher
         return self._derived_flush.begin(dispatcher.offset, dispatcher.store_timestamp, of_log)
 
@@ -299,7 +296,7 @@ class MessageStore:
         deleted = self.queues.delete_topic(topic)
         if deleted:
             self._dispatcher.forget_topic(topic)
-            self._derived_flush.forget()  # a new queue of the same name starts with nothing synced
+            self._derived_flush.forget_topic(topic)
             self._save_manifest()
         return deleted
 
@@ -336,10 +333,9 @@ class MessageStore:
         if self._dispatcher.deleted_below != plan.deleted_below:
             self._save_manifest()
         self._appender.store_timestamp = report.store_timestamp
-        # What recovery read came from the page cache: it may not be on the disk yet.
-        self._flush.start_at(report.start_offset, self.checkpoint.commit_log_timestamp)
-        if not self.flush_now():
-            raise self._flush.failure or OSError("sync failed")
+        self.checkpoint = StartSync(
+            self._disk, self.log, self._flush, self._derived_flush, self._checkpoint_file
+        ).run(self.last_stop, self.checkpoint, report, is_ours=is_as_left(manifest, self.queues))
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
 
@@ -367,7 +363,7 @@ class MessageStore:
 
     def _flush_derived_now(self) -> bool:
         job = self.begin_derived_flush()
-        return self.finish_derived_flush(job, _run(job))
+        return self.finish_derived_flush(job, job.try_run())
 
     def _refresh_refusal(self) -> None:
         status, reason = None, ""
@@ -389,11 +385,3 @@ class MessageStore:
         if self.index is not None:
             self.index.close()
         self._ownership.release()
-
-
-def _run(job: FlushJob) -> OSError | None:
-    try:
-        job.run()
-    except OSError as error:
-        return error
-    return None

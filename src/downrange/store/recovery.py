@@ -55,6 +55,11 @@ class RecoveryReport:
     torn_bytes: int = 0
     damages: list[Damage] = field(default_factory=list)
 
+    @property
+    def has_changed_queues(self) -> bool:
+        """Whether consume queues may differ from what recovery found."""
+        return bool(self.entries_restored or self.entries_cut or self.damages)
+
     def __str__(self) -> str:
         return (
             f"start={self.start_offset} end={self.end_offset} records={self.record_count} "

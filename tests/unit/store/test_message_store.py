@@ -75,7 +75,14 @@ def test_files_stand_where_rocketmq_has_them(tmp_path: Path) -> None:
     assert store.index is not None
     name = store.index.files[0].path.name
     zero = "0" * 20
-    opened = {"abort", "lock", f"commitlog/{zero}", f"consumequeue/T/3/{zero}", f"index/{name}"}
+    opened = {
+        "abort",
+        "checkpoint",
+        "lock",
+        f"commitlog/{zero}",
+        f"consumequeue/T/3/{zero}",
+        f"index/{name}",
+    }
     assert tree(tmp_path) == opened
     store.close()
     assert tree(tmp_path) == opened - {"abort"} | {"checkpoint", "derived.json"}
