@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -11,10 +12,11 @@ import pytest
 from downrange import sync
 from downrange.app.dev_text import DevAddresses
 from downrange.embedded import DevCluster, Parts
-from downrange.monitoring.broker_metrics import broker_families
-from downrange.monitoring.exposition import Family
+from downrange.monitoring.broker_metrics import collect_broker
+from downrange.monitoring.consumer_lag import StoreTimes
+from downrange.monitoring.exposition import Exposition
 from downrange.monitoring.observed_nameserver import ObservedNameServer
-from downrange.monitoring.process_metrics import process_families
+from downrange.monitoring.process_metrics import add_process_families
 from downrange.nameserver.view import NameServerView
 from downrange.runtime.disk import Disk
 
@@ -48,14 +50,17 @@ def test_every_metric_is_named_on_the_page_and_none_besides() -> None:
         with sync.connect(cluster.name_servers) as mq:
             mq.send("orders", b"x")
 
-        async def collect() -> list[Family]:
+        page = Exposition()
+
+        async def collect() -> None:
             view = cluster.broker().view()
             assert view is not None
-            return broker_families(view, Disk(), 0)
+            deque(collect_broker(page, view, StoreTimes(), Disk(), 0), maxlen=0)
 
-        families = cluster.run(collect())
+        cluster.run(collect())
     view = NameServerView(brokers_by_cluster={}, topic_count=0, connection_count=0)
-    families += ObservedNameServer(lambda: view).families()
-    names = {family.name for family in [*families, *process_families("1")]}
+    deque(ObservedNameServer(lambda: view).collect(page), maxlen=0)
+    add_process_families(page, "1")
+    names = set(page.names)
     named = set(re.findall(r"`((?:rocketmq|downrange)_[a-z_]+)`", PAGE))
     assert {name for name in names if not name.startswith("process_")} == named

@@ -1,6 +1,7 @@
 """Metrics beside Apache's: the same load on both brokers, the same names, kinds and labels."""
 
 import urllib.request
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from downrange.client.consumer_settings import PushConsumerSettings
 from downrange.client.settings import ClientSettings
 from downrange.client.start_offset import ConsumeFromWhere
 from downrange.embedded import DevCluster, Parts
-from downrange.monitoring.broker_metrics import broker_families
-from downrange.monitoring.exposition import render
+from downrange.monitoring.broker_metrics import collect_broker
+from downrange.monitoring.consumer_lag import StoreTimes
+from downrange.monitoring.exposition import Exposition, finish
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.testing.rocketmq import RocketMQ
@@ -54,7 +56,10 @@ def ours() -> dict[str, Metric]:
         async def collect() -> bytes:
             view = cluster.broker().view()
             assert view is not None
-            return render(broker_families(view, Disk(), SystemClock().wall_ms()))
+            page = Exposition()
+            now_ms = SystemClock().wall_ms()
+            deque(collect_broker(page, view, StoreTimes(), Disk(), now_ms), maxlen=0)
+            return finish(page.rendered())
 
         with load(cluster.name_servers):
             return families(cluster.run(collect()).decode())

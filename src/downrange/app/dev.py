@@ -21,6 +21,7 @@ from downrange.monitoring.http_server import HttpServer
 from downrange.monitoring.observed_broker import ObservedBroker
 from downrange.monitoring.observed_nameserver import ObservedNameServer
 from downrange.monitoring.pages import Observed, Pages
+from downrange.monitoring.readiness import Lifecycle, Phase
 from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.open_files import raise_limit
 from downrange.runtime.property_text import Property
@@ -188,7 +189,9 @@ class _DevService:
             ObservedBroker(name, partial(cluster.broker_view, name), parts.disk, parts.clock)
             for name in plan.broker_names
         ]
-        self._http = HttpServer(parts.network, Pages(tuple(observed)).by_path())
+        # Its port opens when the cluster serves.
+        pages = Pages(tuple(observed), Lifecycle(Phase.SERVING))
+        self._http = HttpServer(parts.network, pages.by_path())
 
     async def start(self) -> str:
         """Start the servers and say where they are."""

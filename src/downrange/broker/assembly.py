@@ -102,7 +102,7 @@ class Assembler:
         self._loop = asyncio.get_running_loop()
         self._levels = DelayLevels.parse(store.settings.delay_levels)
         self._keeper = keeper
-        self._writer = MessageWriter(store, keeper, self._levels)
+        self._writer = MessageWriter(store, keeper, self._levels, stats.add_put_failure)
         self._send_reply = SendReply(
             store.settings.store_host, settings.region, traces=settings.traces
         )

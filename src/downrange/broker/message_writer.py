@@ -3,6 +3,8 @@
 Send, send-back, delivery of delayed messages and transactions all come through here.
 """
 
+from collections.abc import Callable
+
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.model.names import SCHEDULE_TOPIC
 from downrange.protocol.delay_levels import DelayLevels, queue_of_level
@@ -34,11 +36,18 @@ _CODES = {
 class MessageWriter:
     """Appends to one store and has it dispatched; raises `Refused` for what is not taken."""
 
-    def __init__(self, store: MessageStore, keeper: StoreKeeper, delay_levels: DelayLevels) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        keeper: StoreKeeper,
+        delay_levels: DelayLevels,
+        note_failure: Callable[[], None] = lambda: None,
+    ) -> None:
         self._append = store.append
         self._append_batch = store.append_batch
         self._note_append = keeper.note_append
         self._delay_levels = delay_levels
+        self._note_failure = note_failure
         self.wait_durable = keeper.wait_durable
 
     def put(
@@ -98,6 +107,7 @@ class MessageWriter:
                 prepared_offset,
             )
         except AppendRefusedError as error:
+            self._note_failure()
             raise refused(error.status, error.remark) from error
         self._note_append()
         return appended
@@ -117,6 +127,7 @@ class MessageWriter:
                 topic, queue_id, batch, sys_flag, born_timestamp, born_host
             )
         except AppendRefusedError as error:
+            self._note_failure()
             raise refused(error.status, error.remark) from error
         self._note_append()
         return appended

@@ -151,6 +151,10 @@ class OffsetTable:
         """The committed offset of each queue of a topic that has one."""
         return dict(self._offsets.get(_key(topic, group), {}))
 
+    def pairs(self) -> Iterable[tuple[str, str]]:
+        """Topic and group of all offsets there are now; the table may change meanwhile."""
+        return _pairs(list(self._offsets))
+
     def topics_of(self, group: str) -> set[str]:
         """The topics in which a group has offsets."""
         return {topic for topic, owner in _pairs(self._offsets) if owner == group}

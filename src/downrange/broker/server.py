@@ -309,6 +309,7 @@ class Broker:
             connection_count=len(self._server.connections),
             request_times=self._request_times,
             is_known=registrar.is_known,
+            sync_wait_s=0.0 if self._keeper is None else self._keeper.sync_wait_s,
         )
 
     def _follow_changes(

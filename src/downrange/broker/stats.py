@@ -66,6 +66,10 @@ class BrokerStats:
         self.got.count += count
         self.got.size += size
 
+    def add_put_failure(self) -> None:
+        """A message or batch was not taken."""
+        self.put_failures += 1
+
     def add_sent_back(self, group: str, topic: str) -> None:
         """A consumer gave a message back."""
         self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1

@@ -51,6 +51,14 @@ class StoreKeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stopping = False
         self._is_idle = asyncio.Event()
+        self._flush_began_s = 0.0
+
+    @property
+    def sync_wait_s(self) -> float:
+        """How long senders have waited for the running sync; 0 if none runs, or in ASYNC mode."""
+        if self._loop is None or not self._is_flushing or not self.is_sync:
+            return 0.0
+        return self._loop.time() - self._flush_began_s
 
     def start(self) -> None:
         """Begin the periodic jobs."""
@@ -153,6 +161,7 @@ class StoreKeeper:
         job = self._store.begin_flush()
         if job is not None:
             self._is_flushing = True
+            self._flush_began_s = asyncio.get_running_loop().time()
             self._shared.begun()
             self._supervisor.spawn("sync log", self._run_flush(job))
 

@@ -25,3 +25,4 @@ class BrokerView:
     connection_count: int
     request_times: RequestTimes | None  # None: not measured
     is_known: bool  # to a name server at least; True if there is none to tell
+    sync_wait_s: float  # how long senders have waited for the running sync; 0 if none does

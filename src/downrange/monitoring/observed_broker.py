@@ -1,11 +1,14 @@
 """A broker as the pages show it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from downrange.broker.view import BrokerView
-from downrange.monitoring.broker_metrics import broker_families
-from downrange.monitoring.exposition import Family
+from downrange.monitoring.broker_checks import health_checks, readiness_checks
+from downrange.monitoring.broker_metrics import collect_broker
+from downrange.monitoring.consumer_lag import StoreTimes
+from downrange.monitoring.exposition import Exposition, Steps
+from downrange.monitoring.readiness import Problem, problems_of
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 
@@ -18,25 +21,22 @@ class ObservedBroker:
     view: Callable[[], BrokerView | None]
     disk: Disk
     clock: Clock
+    _times: StoreTimes = field(default_factory=StoreTimes)
 
-    def health(self) -> Iterable[str]:
-        """A log that could not be synced stays so until the process is started anew."""
+    def health(self) -> Iterable[Problem]:
+        """Why it should be restarted."""
         view = self.view()
-        if view is not None and view.store.flush_failure is not None:
-            yield f"{self.name}: the log could not be synced: {view.store.flush_failure}"
+        return () if view is None else problems_of(self.name, health_checks(view))
 
-    def readiness(self) -> Iterable[str]:
-        """It serves, takes messages and can be found."""
+    def readiness(self) -> Iterable[Problem]:
+        """Why clients are not served."""
         view = self.view()
         if view is None:
-            yield f"{self.name}: not serving"
-            return
-        if view.store.refusal is not None:
-            yield f"{self.name}: takes no messages: {view.store.refusal.remark}"
-        if not view.is_known:
-            yield f"{self.name}: no name server knows it"
+            return (Problem(self.name, "serving", "not serving"),)
+        return problems_of(self.name, readiness_checks(view))
 
-    def families(self) -> Iterable[Family]:
-        """What it counts."""
+    def collect(self, page: Exposition) -> Steps:
+        """Add what it counts."""
         view = self.view()
-        return () if view is None else broker_families(view, self.disk, self.clock.wall_ms())
+        if view is not None:
+            yield from collect_broker(page, view, self._times, self.disk, self.clock.wall_ms())

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from downrange.monitoring.exposition import Family
+from downrange.monitoring.exposition import Exposition, Steps
+from downrange.monitoring.readiness import Problem
 from downrange.nameserver.view import NameServerView
+
+_NAME = "name server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,25 +16,27 @@ class ObservedNameServer:
 
     view: Callable[[], NameServerView | None]
 
-    def health(self) -> Iterable[str]:
-        """It answers, so it is well."""
+    def health(self) -> Iterable[Problem]:
+        """All of its state is rebuilt by the brokers: an event loop that answers is enough."""
         return ()
 
-    def readiness(self) -> Iterable[str]:
-        """It serves."""
+    def readiness(self) -> Iterable[Problem]:
+        """Whether it serves; one that no broker has found yet is ready, or none would come."""
         if self.view() is None:
-            yield "name server: not serving"
+            yield Problem(_NAME, "serving", "not serving")
 
-    def families(self) -> Iterable[Family]:
-        """What it knows."""
+    def collect(self, page: Exposition) -> Steps:
+        """Add what it knows."""
         view = self.view()
         if view is None:
             return
-        brokers = Family("downrange_nameserver_brokers", "gauge", "Brokers that are registered")
+        section = page.section()
+        brokers = section.gauge("downrange_nameserver_brokers", "Brokers that are registered")
         for cluster, count in view.brokers_by_cluster.items():
             brokers.add(count, cluster=cluster)
-        topics = Family("downrange_nameserver_topics", "gauge", "Topics that have a route")
+            yield
+        topics = section.gauge("downrange_nameserver_topics", "Topics that have a route")
         topics.add(view.topic_count)
-        connections = Family("downrange_nameserver_connections", "gauge", "Open connections")
+        connections = section.gauge("downrange_nameserver_connections", "Open connections")
         connections.add(view.connection_count)
-        yield from (brokers, topics, connections)
+        yield

@@ -74,6 +74,10 @@ class MemoryTransport(asyncio.Transport):
         """Bytes that the other end has not read."""
         return self._unread_bytes
 
+    def can_write_eof(self) -> bool:
+        """An end is open or closed here, never half."""
+        return False
+
     def is_closing(self) -> bool:
         """Whether this end was closed."""
         return self._is_closing

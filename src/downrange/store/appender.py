@@ -71,6 +71,7 @@ class Appender:
         self._size_max = settings.segment_bytes - BLANK_BYTES_MIN
         self._topics: dict[str, tuple[int, bytes]] = {}
         self.refusal: AppendRefusedError | None = None
+        self._unplaced = (0, 0)  # size of a message that found no room, end of the log then
         self.store_timestamp = 0
 
     def change(self, settings: StoreSettings) -> None:
@@ -295,7 +296,23 @@ class Appender:
         if self._busy_until_ns:
             self._refuse_while_busy()
 
+    def no_room(self) -> AppendRefusedError | None:
+        """Why the last message found no room, if there still is none; asks the disk again.
+
+        A message that was taken since then is proof enough, so taking one costs nothing here.
+        """
+        size, end_offset = self._unplaced
+        if not size or end_offset != self._log.max_offset:
+            return None
+        try:
+            self._log.place(size)
+        except OSError as error:
+            return self._no_room(size, error)
+        self._unplaced = (0, 0)
+        return None
+
     def _no_room(self, size: int, error: OSError) -> AppendRefusedError:
+        self._unplaced = (size, self._log.max_offset)
         return AppendRefusedError(
             PutStatus.SEGMENT_FAILED,
             f"no room for {size} bytes in {self._log.chain.directory}: {error}",

@@ -105,8 +105,8 @@ class MessageStore:
 
     @property
     def refusal(self) -> AppendRefusedError | None:
-        """Why no message is taken at the moment."""
-        return self._appender.refusal
+        """Why no message is taken at the moment; asks the disk if the last one found no room."""
+        return self._appender.refusal or self._appender.no_room()
 
     @property
     def flush_failure(self) -> OSError | None:

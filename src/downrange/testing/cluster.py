@@ -45,7 +45,9 @@ class MemoryCluster:
         broker_settings: BrokerSettings | None = None,
         store_files: StoreFileSettings | None = None,
         seed: int = 1,
+        disk: Disk | None = None,
     ) -> None:
+        self.disk = disk or Disk()
         self.network = MemoryNetwork()
         self.clock = VirtualClock()
         self.chance = random.Random(seed)  # noqa: S311 - a seed repeats the run
@@ -110,7 +112,7 @@ class MemoryCluster:
             Surroundings(
                 network=self.network,
                 clock=self.clock,
-                disk=Disk(),
+                disk=self.disk,
                 chance=self.chance,
                 syncs=InLine(),
                 process_id=7,

@@ -84,7 +84,7 @@ def test_a_name_server_and_a_broker_show_themselves(tmp_path: Path) -> None:
     with running(*broker_arguments, **environment) as process:
         page = f"http://127.0.0.1:{broker_http}"
         text = get_until(f"{page}/readyz", 503)
-        while "no name server knows it" not in text:  # at first it was still starting
+        while "clients cannot find it" not in text:  # at first it was still starting
             text = get_until(f"{page}/readyz", 503)
         assert get(f"{page}/healthz") == (200, "ok\n")
         families = {family.name for family in parse(get(f"{page}/metrics")[1])}
@@ -116,7 +116,7 @@ def test_a_taken_http_port_is_one_clear_line(tmp_path: Path) -> None:
         )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert f"the HTTP port 127.0.0.1:{port} cannot be had" in line
+    assert f"the HTTP port 127.0.0.1:{port} is not available" in line
     assert "another httpPort" in line
 
 

@@ -1,5 +1,6 @@
 """What a broker counts, read back with Prometheus' parser."""
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -7,10 +8,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from downrange import sync
+from downrange.broker.settings import StoreFileSettings
 from downrange.broker.view import BrokerView
+from downrange.client.errors import RocketMQError
 from downrange.embedded import DevCluster, Parts
-from downrange.monitoring.broker_metrics import broker_families
-from downrange.monitoring.exposition import render
+from downrange.monitoring.broker_metrics import collect_broker
+from downrange.monitoring.consumer_lag import StoreTimes
+from downrange.monitoring.exposition import Exposition, finish
 from downrange.runtime.disk import Disk
 from downrange.testing.rocketmq import RocketMQ
 
@@ -28,7 +32,9 @@ def look(cluster: DevCluster, now_ms: int = 0) -> dict[str, Metric]:
     async def collect() -> bytes:
         view = cluster.broker().view()
         assert view is not None
-        return render(broker_families(view, Disk(), now_ms))
+        page = Exposition()
+        deque(collect_broker(page, view, StoreTimes(), Disk(), now_ms), maxlen=0)
+        return finish(page.rendered())
 
     return {family.name: family for family in parse(cluster.run(collect()).decode())}
 
@@ -166,3 +172,12 @@ def test_requests_are_timed_where_it_is_asked_for() -> None:
     }  # fmt: skip
     with RocketMQ() as cluster:
         assert "rocketmq_rpc_latency_milliseconds" not in look(cluster)
+
+
+def test_messages_that_are_not_taken_are_counted() -> None:
+    store_files = StoreFileSettings(message_bytes_max=1000)
+    with RocketMQ(store_files=store_files) as cluster, sync.connect(cluster.name_servers) as mq:
+        assert value(look(cluster), "downrange_put_failures") == 0
+        with pytest.raises(RocketMQError, match="1000"):
+            mq.send("orders", b"x" * 2000)
+        assert value(look(cluster), "downrange_put_failures") >= 1

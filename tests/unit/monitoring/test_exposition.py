@@ -4,21 +4,21 @@ import math
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from downrange.monitoring.exposition import Family, render, with_labels
+from downrange.monitoring.exposition import Exposition, finish
 
 
 def test_what_is_written_is_read_back_by_prometheus() -> None:
-    counter = Family(
-        "rocketmq_messages_in_total", "counter", 'All, with "quotes" and \\ and\nlines'
-    )
+    page = Exposition()
+    section = page.section({"cluster": "c1"})
+    about = 'All, with "quotes" and \\ and\nlines'
+    counter = section.counter("rocketmq_messages_in_total", about)
     counter.add(3, topic='or"ders\\ \n', is_system="false")
-    gauge = Family("free", "gauge", "Free")
+    gauge = section.gauge("free", "Free")
     gauge.add(0.5)
     gauge.add(math.inf, of="all")
-    text = render([counter, gauge], {"cluster": "c1"}).decode()
-    (first, second) = parse(text)
+    (first, second) = parse(finish(page.rendered()).decode())
     assert (first.name, first.type) == ("rocketmq_messages_in", "counter")
-    assert first.documentation == 'All, with "quotes" and \\ and\nlines'
+    assert first.documentation == about
     (sample,) = first.samples
     assert sample.labels == {"cluster": "c1", "topic": 'or"ders\\ \n', "is_system": "false"}
     assert sample.value == 3
@@ -29,9 +29,10 @@ def test_what_is_written_is_read_back_by_prometheus() -> None:
 
 
 def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
-    family = Family("latency", "histogram", "Time")
+    page = Exposition()
+    family = page.section().family("latency", "histogram", "Time")
     family.add_histogram((1, 10), (5, 0, 2), 123.5, code="send")
-    (found,) = parse(render([family]).decode())
+    (found,) = parse(finish(page.rendered()).decode())
     assert found.type == "histogram"
     values = {(s.name, s.labels.get("le")): s.value for s in found.samples}
     assert values == {
@@ -44,13 +45,13 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 
 
 def test_families_of_one_name_are_one_and_empty_ones_are_none() -> None:
-    def one(node: str) -> Family:
-        family = Family("size", "gauge", "Size")
-        family.add(1)
-        return with_labels([family], {"node_id": node})[0]
-
-    text = render([one("a"), Family("empty", "gauge", "Nothing"), one("b")]).decode()
+    page = Exposition()
+    for node in ("a", "b"):
+        section = page.section({"node_id": node})
+        section.gauge("size", "Size").add(1)
+        section.gauge("empty", "Nothing")
+    text = finish(page.rendered()).decode()
     assert text.count("# TYPE") == 1
     (found,) = parse(text)
     assert [sample.labels["node_id"] for sample in found.samples] == ["a", "b"]
-    assert render([]) == b""
+    assert finish(Exposition().rendered()) == b""

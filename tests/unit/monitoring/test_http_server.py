@@ -4,8 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-from downrange.monitoring.http_server import REQUEST_BYTES_MAX, HttpServer, Page
+import pytest
+
+from downrange.monitoring.http_request import (
+    HEAD_BYTES_MAX,
+    REQUEST_LINE_BYTES_MAX,
+    BadRequestError,
+    Request,
+    RequestReader,
+)
+from downrange.monitoring.http_server import LIMITS, HttpServer, Page, State, StateLimit
 from downrange.remoting.memory import MemoryNetwork
+from downrange.remoting.network import TcpNetwork
 from downrange.testing.virtual_time import run
 
 PORT = 8080
@@ -40,14 +50,24 @@ class Peer(asyncio.Protocol):
 
 
 class Site:
-    """A server in memory and time that jumps."""
+    """A server in memory and time that jumps. `/later` waits for the test to make it."""
 
     def __init__(self, **limits: int) -> None:
         self.network = MemoryNetwork()
+        self.later: list[Callable[[Page], None]] = []
+        places = {
+            state: StateLimit(limits.get(state.value, limit.connections_max), limit.seconds_max)
+            for state, limit in LIMITS.items()
+        }
         self.server = HttpServer(
             self.network,
-            {"/healthz": lambda: Page(b"ok\n"), "/broken": self._broken, "/big": self._big},
-            connections_max=limits.get("connections_max", 32),
+            {
+                "/healthz": lambda _, deliver: deliver(Page(b"ok\n")),
+                "/broken": self._broken,
+                "/big": lambda _, deliver: deliver(Page(b"x" * 1_000_000, content_type="text/x")),
+                "/later": lambda _, deliver: self.later.append(deliver),
+            },
+            limits=places,
         )
 
     async def connect(self) -> Peer:
@@ -64,17 +84,17 @@ class Site:
         return peer
 
     @staticmethod
-    def _broken() -> Page:
+    def _broken(_request: Request, _deliver: Callable[[Page], None]) -> None:
         raise RuntimeError("oops")
-
-    @staticmethod
-    def _big() -> Page:
-        return Page(b"x" * 1_000_000, HTTPStatus.OK, "text/x")
 
 
 async def settle() -> None:
+    await pause(0.01)
+
+
+async def pause(seconds: float) -> None:
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(0.01, waiter.set_result, None)
+    asyncio.get_running_loop().call_later(seconds, waiter.set_result, None)
     await waiter
 
 
@@ -130,6 +150,7 @@ def test_what_is_not_served_is_said_why() -> None:
             (b"POST /healthz HTTP/1.1", 405, b"only GET and HEAD"),
             (b"nonsense", 400, b"not an HTTP/1 request"),
             (b"GET /healthz HTTP/2", 400, b"not an HTTP/1 request"),
+            (b"GET /healthz HTTP/2.0", 505, b"use HTTP/1.1"),
             (b"GET /broken HTTP/1.1", 500, b"see the log"),
             (b"\x16\x03\x01 \xff\xfe \x00", 400, b"not an HTTP/1 request"),
         ):
@@ -144,39 +165,133 @@ def test_what_is_not_served_is_said_why() -> None:
 
 def test_a_request_that_is_too_long_is_refused_before_its_end() -> None:
     async def work(site: Site) -> None:
-        peer = await site.ask(b"GET /" + b"x" * REQUEST_BYTES_MAX)
-        assert peer.status == 431
-        long_head = b"GET /healthz HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES_MAX + b"\r\n\r\n"
-        assert (await site.ask(long_head)).status == 431
+        assert (await site.ask(b"GET /" + b"x" * REQUEST_LINE_BYTES_MAX)).status == 414
+        field = b"X: " + b"x" * 1000 + b"\r\n"
+        begin = b"GET /healthz HTTP/1.1\r\n"
+        count = HEAD_BYTES_MAX // len(field)
+        assert (await site.ask(begin + field * (count + 1))).status == 431
+        assert (await site.ask(begin + field * (count + 1) + b"\r\n")).status == 431
+        assert (await site.ask(begin + field * (count - 1) + b"\r\n")).status == 200
 
     in_site(work)
 
 
-def test_who_says_nothing_is_cut_off_in_time() -> None:
+def test_a_request_that_stays_incomplete_gets_an_answer_and_silence_gets_none() -> None:
     async def work(site: Site) -> None:
-        peer = await site.ask(b"GET /healthz")
+        half, silent = await site.ask(b"GET /healthz"), await site.connect()
         begin_s = asyncio.get_running_loop().time()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(30.0, waiter.set_result, None)
-        await waiter
-        assert peer.data == b""
-        assert peer.ended_s is not None
-        assert peer.ended_s - begin_s <= 10.0
+        await pause(30.0)
+        assert half.status == 408
+        assert silent.data == b""
+        for peer in (half, silent):
+            assert peer.ended_s is not None
+            assert peer.ended_s - begin_s <= LIMITS[State.READING].seconds_max
 
     in_site(work)
 
 
-def test_connections_beyond_the_bound_are_told_so() -> None:
+def test_idle_connections_never_keep_a_probe_from_its_answer() -> None:
     async def work(site: Site) -> None:
-        first, second = await site.connect(), await site.connect()
-        third = await site.connect()
-        await settle()
-        assert third.status == 503
-        assert b"too many connections" in third.body
-        for peer in (first, second):
-            assert peer.transport is not None
-            peer.transport.abort()
-        await settle()
+        idle = [await site.connect() for _ in range(40)]
+        slow = [await site.ask(b"GET /heal") for _ in range(40)]
         assert (await site.ask(b"GET /healthz HTTP/1.1\r\n\r\n")).status == 200
+        # The oldest had to go, the newest may still ask.
+        assert idle[0].ended_s is not None
+        assert slow[-1].ended_s is None
+        assert slow[-1].transport is not None
+        slow[-1].transport.write(b"thz HTTP/1.1\r\n\r\n")
+        await settle()
+        assert slow[-1].status == 200
 
-    in_site(work, connections_max=2)
+    in_site(work)
+
+
+def test_a_probe_is_answered_while_long_pages_are_made_or_not_taken() -> None:
+    async def work(site: Site) -> None:
+        scrapes = [await site.ask(b"GET /later HTTP/1.1\r\n\r\n") for _ in range(5)]
+        deaf = []
+        for _ in range(5):
+            peer = await site.connect()
+            assert peer.transport is not None
+            peer.transport.pause_reading()
+            peer.transport.write(b"GET /big HTTP/1.1\r\n\r\n")
+            await settle()
+            deaf.append(peer)
+        assert (await site.ask(b"GET /healthz HTTP/1.1\r\n\r\n")).status == 200
+        for deliver in site.later:  # some of those who asked have been closed
+            deliver(Page(b"made"))
+        await settle()
+        assert [scrape.ended_s is not None for scrape in scrapes] == [True] * 5
+        assert [scrape.body for scrape in scrapes] == [b"", b"", b"made", b"made", b"made"]
+        assert deaf[0].ended_s is not None
+
+    in_site(work, waiting=3, writing=3)
+
+
+def test_who_does_not_take_the_page_is_cut_off_in_time() -> None:
+    async def work(site: Site) -> None:
+        peer = await site.connect()
+        assert peer.transport is not None
+        peer.transport.pause_reading()
+        peer.transport.write(b"GET /big HTTP/1.1\r\n\r\n")
+        await settle()
+        assert peer.ended_s is None
+        await pause(LIMITS[State.WRITING].seconds_max)
+        assert peer.ended_s is not None
+
+    in_site(work)
+
+
+def test_only_the_first_of_pipelined_requests_is_answered() -> None:
+    async def work(site: Site) -> None:
+        peer = await site.ask(b"GET /healthz HTTP/1.1\r\n\r\n" * 3)
+        assert peer.data.count(b"HTTP/1.1 200") == 1
+        assert b"Connection: close\r\n" in peer.data
+
+    in_site(work)
+
+
+def test_what_a_peer_may_write_and_what_it_means() -> None:
+    def read(text: bytes) -> Request | None:
+        return RequestReader().feed(text)
+
+    assert read(b"GET /readyz HTTP/1.0\n\n") == Request("GET", "/readyz")
+    assert read(b"\r\nGET /readyz HTTP/1.1\r\n\r\n") == Request("GET", "/readyz")
+    assert read(b"GET http://a:1/readyz?x=/y HTTP/1.1\r\n\r\n") == Request("GET", "/readyz")
+    assert read(b"GET http://a:1 HTTP/1.1\r\n\r\n") == Request("GET", "/")
+    accepting = b"GET /readyz HTTP/1.1\r\naccept: text/plain, application/json\r\n\r\n"
+    assert read(accepting) == Request("GET", "/readyz", accepts_json=True)
+    with pytest.raises(BadRequestError) as caught:
+        read(b"PRI * HTTP/2.0\r\n\r\n")
+    assert caught.value.status is HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
+
+
+def test_over_tcp_the_answer_reaches_a_peer_that_is_still_sending_or_has_stopped_sending() -> None:
+    """A socket that is closed with unread bytes is reset, and the answer is lost."""
+
+    async def talk(port: int, request: bytes, *, ends: bool) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        if ends:
+            writer.write_eof()
+        await writer.drain()
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def main() -> None:
+        page = Page(b"ok\n" * 1_000_000)
+        server = HttpServer(TcpNetwork(), {"/": lambda _, deliver: deliver(page)})
+        await server.listen("127.0.0.1", 0)
+        port = server.port
+        flood = b"GET /" + b"x" * 300_000
+        for _ in range(20):
+            assert (await talk(port, flood, ends=False)).startswith(b"HTTP/1.1 414")
+        whole = await talk(port, b"GET / HTTP/1.1\r\n\r\n", ends=True)
+        assert whole.endswith(b"\r\n\r\n" + page.body)
+        assert (await talk(port, b"GET / HT", ends=True)).startswith(b"HTTP/1.1 400")
+        assert await talk(port, b"", ends=True) == b""
+        server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
