@@ -25,7 +25,9 @@ class Machine:
     """One store on one disk: what was put into it, and what must survive a power failure."""
 
     def __init__(self, root: Path, mode: FlushMode = FlushMode.ASYNC) -> None:
-        self._settings = replace(SETTINGS, root=root / "var" / "store", flush=FlushSettings(mode=mode))
+        self._settings = replace(
+            SETTINGS, root=root / "var" / "store", flush=FlushSettings(mode=mode)
+        )
         self.disk = PowerCutDisk(root)
         self._clock = ManualClock()
         self.sent: list[tuple[int, str, int, int, bytes]] = []

@@ -11,7 +11,7 @@ from downrange.broker.assembly import Assembler, Assembly
 from downrange.broker.handlers.admin.config import LiveSettings
 from downrange.broker.handlers.admin.config_file import ConfigFile
 from downrange.broker.handlers.admin.routes import admin_routes
-from downrange.broker.handlers.admin.runtime_info import WaitingLine, WaitingLines
+from downrange.broker.handlers.admin.runtime_info import WaitingLines
 from downrange.broker.hooks import BrokerHooks
 from downrange.broker.overload import TICK_S, Protection
 from downrange.broker.rates import SAMPLE_S, Rates
@@ -23,7 +23,7 @@ from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
 from downrange.broker.tables import BrokerTables, build_tables
-from downrange.broker.view import BrokerView
+from downrange.broker.view import BrokerView, waiting_lines
 from downrange.model.topics import TopicConfig
 from downrange.protocol.headers.broker_to_client import NotifyConsumerIdsChangedRequest
 from downrange.protocol.headers.fields import encode_header
@@ -151,7 +151,7 @@ class Broker:
         ).assemble()
 
         def waiting() -> WaitingLines:
-            return self._waiting(protection, parts)
+            return waiting_lines(self._settings, protection, parts)
 
         # The administration refuses what is not built; real handlers win over its refusals.
         admin = self._admin_routes(store, tables, registrar, address, waiting)
@@ -339,16 +339,6 @@ class Broker:
 
         self._changes.on_broker.append(on_broker)
         self._changes.on_store.append(on_store)
-
-    def _waiting(self, protection: Protection, parts: Assembly) -> WaitingLines:
-        """Who waits, for the table of the administration; parked pulls are idle, not waiting."""
-        settings, late_ms = self._settings, protection.lag.late_ms
-        sends = protection.waiting_sends
-        return WaitingLines(
-            sends=WaitingLine(sends.count, sends.capacity, late_ms),
-            pulls=WaitingLine(0, settings.waiting_pulls_max, late_ms),
-            ends=WaitingLine(parts.half_messages.waiting_ends, settings.waiting_ends_max),
-        )
 
     def _start_jobs(self, tables: BrokerTables, parts: Assembly) -> None:
         settings, every = self._settings, self._supervisor.every

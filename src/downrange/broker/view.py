@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from downrange.broker.handlers.admin.runtime_info import WaitingLines
+from downrange.broker.assembly import Assembly
+from downrange.broker.handlers.admin.runtime_info import WaitingLine, WaitingLines
+from downrange.broker.overload import Protection
 from downrange.broker.rates import Rates
 from downrange.broker.request_times import RequestTimes
 from downrange.broker.settings import BrokerSettings
@@ -26,3 +28,16 @@ class BrokerView:
     request_times: RequestTimes | None  # None: not measured
     is_known: bool  # to a name server at least; True if there is none to tell
     sync_wait_s: float  # how long senders have waited for the running sync; 0 if none does
+
+
+def waiting_lines(
+    settings: BrokerSettings, protection: Protection, parts: Assembly
+) -> WaitingLines:
+    """The requests that wait; parked pulls are idle, not waiting."""
+    late_ms = protection.lag.late_ms
+    sends = protection.waiting_sends
+    return WaitingLines(
+        sends=WaitingLine(sends.count, sends.capacity, late_ms),
+        pulls=WaitingLine(0, settings.waiting_pulls_max, late_ms),
+        ends=WaitingLine(parts.half_messages.waiting_ends, settings.waiting_ends_max),
+    )
