@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 
 LEVEL_BATCH_MAX = 32  # deliveries of a level in one turn of the event loop
 RETRY_MS = 100  # after a message could not be put
+STEP_BACK_MS_MAX = 60_000  # a wall clock set back by this much delays messages, not more
 LOOK_MS_MAX = 1_000  # the wall clock may be set while a timer runs, so no timer runs longer
 
 
@@ -184,10 +185,14 @@ class DelayedDelivery:
         """When an entry is to be delivered.
 
         A time further away than the level's delay comes from another table of levels or another
-        clock; RocketMQ (correctDeliverTimestamp) delivers such a message at once, and so do we.
+        clock; RocketMQ (correctDeliverTimestamp) delivers such a message at once, and so do we. But
+        where RocketMQ takes a clock that NTP has set back by 10 ms for such a case, and delivers
+        hours early, we wait until the clock has caught up.
         """
         deliver_ms = queue.entry(queue_offset)[2]
-        if deliver_ms == HOLE_TAG or deliver_ms > now_ms + self._levels.delay_ms(level):
+        if deliver_ms == HOLE_TAG:
+            return now_ms
+        if deliver_ms > now_ms + self._levels.delay_ms(level) + STEP_BACK_MS_MAX:
             return now_ms
         return deliver_ms
 

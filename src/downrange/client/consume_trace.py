@@ -10,6 +10,7 @@ from downrange.client.namespace import without_namespace
 from downrange.client.trace import DEFAULT_REGION, Tracer, sub_after_line, sub_before_line
 from downrange.protocol import property_names as names
 from downrange.protocol.unique_id import UniqueIdGenerator
+from downrange.runtime.clock import monotonic_ms
 
 # Java writes the number of the entry.
 _CODES: Final = {kind.value: number for number, kind in enumerate(ReturnType)}
@@ -26,8 +27,9 @@ class TraceConsumeHook:
 
     def before_consume(self, context: ConsumeContext) -> None:
         """The listener is about to be called."""
-        request_id, now_ms = self._next_id(), self._tracer.clock.wall_ms()
-        context.shared[_REQUEST], context.shared[_BEGAN] = request_id, now_ms
+        clock = self._tracer.clock
+        request_id, now_ms = self._next_id(), clock.wall_ms()
+        context.shared[_REQUEST], context.shared[_BEGAN] = request_id, monotonic_ms(clock)
         for message in _traced(context):
             properties = message.properties
             self._tracer.append(
@@ -50,6 +52,7 @@ class TraceConsumeHook:
         if not isinstance(began_ms, int) or not isinstance(request_id, str) or not messages:
             return
         now_ms = self._tracer.clock.wall_ms()
+        cost_ms = (monotonic_ms(self._tracer.clock) - began_ms) // len(messages)
         kind = context.properties.get(RETURN_TYPE_PROPERTY, ReturnType.SUCCESS.value)
         for message in messages:
             self._tracer.append(
@@ -59,7 +62,7 @@ class TraceConsumeHook:
                     topic=without_namespace(message.topic, self._tracer.namespace),
                     request_id=request_id,
                     message_id=message.message_id,
-                    cost_ms=(now_ms - began_ms) // len(messages),
+                    cost_ms=cost_ms,
                     is_success=context.is_success,
                     keys=message.properties.get(names.KEYS),
                     context_code=_CODES[kind],

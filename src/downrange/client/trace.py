@@ -31,8 +31,10 @@ from downrange.client.settings import ProducerSettings
 from downrange.model.names import TRACE_TOPIC
 from downrange.protocol import property_names as names
 from downrange.protocol.properties import split_keys
+from downrange.runtime.clock import monotonic_ms
 
 _log = logging.getLogger(__name__)
+_BEGAN: Final = "trace began"
 
 LINES_MAX: Final = 2_048  # waiting to be sent; more are dropped and counted
 BATCH_LINES: Final = 10
@@ -235,20 +237,22 @@ class TraceSendHook:
 
     def before_send(self, context: SendContext) -> None:
         """Remember when it began."""
-        context.shared["trace began ms"] = self._tracer.clock.wall_ms()
+        clock = self._tracer.clock
+        context.shared[_BEGAN] = (clock.wall_ms(), monotonic_ms(clock))
 
     def after_send(self, context: SendContext) -> None:
         """Write the line, unless the broker does not want traces."""
         receipt = context.receipt
-        began_ms = context.shared.get("trace began ms")
-        if receipt is None or not receipt.is_traced or not isinstance(began_ms, int):
+        began = context.shared.get(_BEGAN)
+        if receipt is None or not receipt.is_traced or not isinstance(began, tuple):
             return
+        wall_ms, began_ms = began
         message, namespace = context.message, self._tracer.namespace
         if message.topic.startswith(self._tracer.topic):
             return
         self._tracer.append(
             pub_line(
-                time_ms=began_ms,
+                time_ms=wall_ms,
                 region=receipt.region,
                 group=without_namespace(context.group, namespace),
                 topic=without_namespace(message.topic, namespace),
@@ -257,7 +261,7 @@ class TraceSendHook:
                 keys=message.properties.get(names.KEYS),
                 store_host=context.broker_address,
                 body_bytes=len(message.body),
-                cost_ms=self._tracer.clock.wall_ms() - began_ms,
+                cost_ms=monotonic_ms(self._tracer.clock) - began_ms,
                 message_type=context.message_type,
                 offset_message_id=receipt.offset_message_id,
                 is_success=receipt.status is SendStatus.SEND_OK,

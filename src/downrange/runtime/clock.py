@@ -1,4 +1,8 @@
-"""Time as a part receives it, so that a test can hold the hands."""
+"""Time as a part receives it, so that a test can hold the hands.
+
+Wall time is for timestamps that are stored, sent, or compared with such; an administrator or NTP
+may step it by hours. Every interval and every deadline is measured on the monotonic clock.
+"""
 
 import time
 from typing import Protocol
@@ -18,6 +22,11 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds on a clock that only measures distances."""
         ...
+
+
+def monotonic_ms(clock: Clock) -> int:
+    """Milliseconds on the monotonic clock, for intervals and deadlines."""
+    return round(clock.monotonic_s() * 1000)
 
 
 class SystemClock:

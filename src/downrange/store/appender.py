@@ -64,9 +64,10 @@ class Appender:
         self._dispatcher = dispatcher
         self._entries = entries
         self._wall_ns = clock.wall_ns
+        self._monotonic_s = clock.monotonic_s
         self._store_host = settings.store_host
         self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
-        self._busy_until_ns = 0
+        self._busy_until_s = 0.0
         self.change(settings)
         self._size_max = settings.segment_bytes - BLANK_BYTES_MIN
         self._topics: dict[str, tuple[int, bytes]] = {}
@@ -77,7 +78,7 @@ class Appender:
     def change(self, settings: StoreSettings) -> None:
         """Follow other limits from now on; what files depend on stays."""
         self._settings = settings
-        self._busy_ns = settings.page_cache_busy_ms * 1_000_000
+        self._busy_s = settings.page_cache_busy_ms / 1000
         self._body_bytes_max = settings.message_bytes_max
 
     def append(
@@ -108,7 +109,7 @@ class Appender:
         head = HEADS[(sys_flag >> 4) & 3]
         body_bytes = len(body)
         size = head.size + len(rest)
-        if body_bytes > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
+        if body_bytes > self._body_bytes_max or size > self._size_max or self._busy_until_s:
             self._check(size, body_bytes)
         try:
             physical_offset = self._log.place(size)
@@ -117,8 +118,8 @@ class Appender:
         queue = self._queues.ensure(topic, queue_id)
         queued = not sys_flag & TRANSACTION_MASK or is_queued(sys_flag)
         queue_offset = queue.next_offset if queued else 0
-        stored_ns = self._wall_ns()
-        stored_ms = stored_ns // 1_000_000
+        begun_s = self._monotonic_s()
+        stored_ms = self._wall_ns() // 1_000_000
         packed = head.pack(
             size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, reconsume_times,
@@ -134,7 +135,7 @@ class Appender:
             queue, queued, queue_offset, physical_offset, size, tag_code, stored_ms, keys,
             properties,
         ))  # fmt: skip
-        self._note_time(stored_ns)
+        self._note_time(begun_s)
         return _new_tuple(Appended, (physical_offset, size, queue_offset, stored_ms))
 
     def append_run(self, topic: str, run: list[PlainMessage]) -> list[Appended]:
@@ -146,7 +147,7 @@ class Appender:
         log = self._log
         last = log.last
         known = self._topics.get(topic)
-        if self.refusal is not None or self._busy_until_ns or last is None or known is None:
+        if self.refusal is not None or self._busy_until_s or last is None or known is None:
             return []
         magic, name = known
         physical_offset = last.base_offset + last.write_position
@@ -155,8 +156,8 @@ class Appender:
         store_host, store_flag = self._store_host, self._store_flag
         head = HEADS[(store_flag >> 4) & 3]
         pack_head, fixed_bytes = head.pack, head.size + len(name) + LENGTH_BYTES
-        stored_ns = self._wall_ns()
-        stored_ms = stored_ns // 1_000_000
+        begun_s = self._monotonic_s()
+        stored_ms = self._wall_ns() // 1_000_000
         queues: dict[int, ConsumeQueue] = {}
         parts: list[bytes] = []
         entries: list[DispatchEntry] = []
@@ -197,7 +198,7 @@ class Appender:
             appended.append(_new_tuple(Appended, place))
             physical_offset += size
         if appended:
-            self._commit(parts[0], b"".join(parts[1:]), entries, stored_ns)
+            self._commit(parts[0], b"".join(parts[1:]), entries, stored_ms, begun_s)
         return appended
 
     def append_batch(
@@ -224,7 +225,7 @@ class Appender:
         sizes, texts = records.sizes, records.texts
         size = sum(sizes)
         # Room for all of them in one file, or none is taken.
-        if len(batch) > self._body_bytes_max or size > self._size_max or self._busy_until_ns:
+        if len(batch) > self._body_bytes_max or size > self._size_max or self._busy_until_s:
             self._check(size, sum(map(len, columns[1])))
         try:
             physical_offset = self._log.place(size)
@@ -234,8 +235,8 @@ class Appender:
         queued = is_queued(sys_flag)
         first = queue.next_offset if queued else 0
         queue_offsets = range(first, first + count) if queued else [0] * count
-        stored_ns = self._wall_ns()
-        stored_ms = stored_ns // 1_000_000
+        begun_s = self._monotonic_s()
+        stored_ms = self._wall_ns() // 1_000_000
         middle = HEAD_MIDDLES[layout].pack(
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, 0, 0
         )
@@ -249,20 +250,25 @@ class Appender:
             )
         )  # fmt: skip
         queue.next_offset += count if queued else 0
-        self._commit(data[:HEAD_START_BYTES], data[HEAD_START_BYTES:], entries, stored_ns)
+        self._commit(data[:HEAD_START_BYTES], data[HEAD_START_BYTES:], entries, stored_ms, begun_s)
         return AppendedBatch(offsets, sizes, queue_offsets, stored_ms)
 
     def _commit(
-        self, head: bytes, rest: bytes, entries: list[DispatchEntry], stored_ns: int
+        self,
+        head: bytes,
+        rest: bytes,
+        entries: list[DispatchEntry],
+        stored_ms: int,
+        begun_s: float,
     ) -> None:
         """Write records side by side, the very first head last, and have them dispatched.
 
         That they share topic and store time is how recovery knows those of a torn write.
         """
         self._log.write(head, rest)
-        self.store_timestamp = stored_ns // 1_000_000
+        self.store_timestamp = stored_ms
         self._dispatcher.offer_all(entries)
-        self._note_time(stored_ns)
+        self._note_time(begun_s)
 
     def _admit_batch(self, topic: str, count: int) -> tuple[int, bytes]:
         """Magic and name field of a topic that takes a batch of so many messages."""
@@ -275,11 +281,11 @@ class Appender:
             )
         return magic, name
 
-    def _note_time(self, begun_ns: int) -> None:
+    def _note_time(self, begun_s: float) -> None:
         """After an append that took long the next ones are refused for as long."""
-        now_ns = self._wall_ns()
-        if now_ns - begun_ns > self._busy_ns:
-            self._busy_until_ns = now_ns + self._busy_ns
+        now_s = self._monotonic_s()
+        if now_s - begun_s > self._busy_s:
+            self._busy_until_s = now_s + self._busy_s
 
     def _check(self, size: int, body_bytes: int) -> None:
         """Refuse what is too large, and everything while memory or disk are behind."""
@@ -293,7 +299,7 @@ class Appender:
                 PutStatus.BODY_TOO_LARGE,
                 f"{size} bytes do not fit into a log file of {self._settings.segment_bytes} bytes",
             )
-        if self._busy_until_ns:
+        if self._busy_until_s:
             self._refuse_while_busy()
 
     def no_room(self) -> AppendRefusedError | None:
@@ -319,15 +325,14 @@ class Appender:
         )
 
     def _refuse_while_busy(self) -> None:
-        left_ns = self._busy_until_ns - self._wall_ns()
-        # More than that is left only if somebody has set the clock back.
-        if 0 < left_ns <= self._busy_ns:
+        left_s = self._busy_until_s - self._monotonic_s()
+        if left_s > 0:
             raise AppendRefusedError(
                 PutStatus.PAGE_CACHE_BUSY,
                 f"the last append waited more than {self._settings.page_cache_busy_ms} ms for "
-                f"memory or disk; try again in {left_ns // 1_000_000 + 1} ms",
+                f"memory or disk; try again in {round(left_s * 1000) + 1} ms",
             )
-        self._busy_until_ns = 0
+        self._busy_until_s = 0.0
 
     def _admit_topic(self, topic: str) -> tuple[int, bytes]:
         name = topic.encode()

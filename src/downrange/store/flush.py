@@ -85,7 +85,7 @@ class LogFlush:
         )
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether ASYNC mode should sync now: enough pages, or long enough ago."""
+        """Whether ASYNC mode should sync now: enough pages, or long enough ago, monotonic."""
         dirty_bytes = self._log.max_offset - self.durable_offset
         if dirty_bytes == 0 or self._under_way:
             return False

@@ -9,7 +9,7 @@ from collections.abc import Container
 from dataclasses import replace
 
 from downrange.protocol.delay_levels import DelayLevels
-from downrange.runtime.clock import Clock, SystemClock
+from downrange.runtime.clock import Clock, SystemClock, monotonic_ms
 from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.store.appender import Appender
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
@@ -125,7 +125,7 @@ class MessageStore:
             self.last_stop = self._ownership.take()
             report = self._recover()
             self._ownership.mark_open()
-            self.retention.follow_log()
+            self.retention.start(self.checkpoint.commit_log_timestamp)
             self.retention.look_at_disk()
         except BaseException:
             self._unmap()
@@ -220,11 +220,11 @@ class MessageStore:
 
     def flush_is_due(self) -> bool:
         """Whether ASYNC mode should sync the log now."""
-        return self._flush.is_due(self._clock.wall_ms())
+        return self._flush.is_due(monotonic_ms(self._clock))
 
     def begin_flush(self) -> FlushJob | None:
         """The work that makes everything appended so far durable; run it in any thread."""
-        return self._flush.begin(self._appender.store_timestamp, self._clock.wall_ms())
+        return self._flush.begin(self._appender.store_timestamp, monotonic_ms(self._clock))
 
     def finish_flush(self, job: FlushJob, failure: OSError | None = None) -> None:
         """Take note of a finished job: free who waited, or turn read-only for good."""
@@ -254,7 +254,7 @@ class MessageStore:
         elif end_offset <= self._flush.durable_offset:
             release(PutStatus.PUT_OK)
         else:
-            deadline_ms = self._clock.wall_ms() + self.settings.flush.sync_timeout_ms
+            deadline_ms = monotonic_ms(self._clock) + self.settings.flush.sync_timeout_ms
             self._waiters.add(end_offset, deadline_ms, release, count)
 
     @property
@@ -264,7 +264,7 @@ class MessageStore:
 
     def expire_waiters(self) -> int:
         """Tell who has waited too long; returns how many."""
-        return self._waiters.expire(self._clock.wall_ms())
+        return self._waiters.expire(monotonic_ms(self._clock))
 
     def begin_derived_flush(self) -> DerivedFlushJob:
         """The work that makes queues and index durable; run it in any thread."""
@@ -335,7 +335,13 @@ class MessageStore:
         self._appender.store_timestamp = report.store_timestamp
         self.checkpoint = StartSync(
             self._disk, self.log, self._flush, self._derived_flush, self._checkpoint_file
-        ).run(self.last_stop, self.checkpoint, report, is_ours=is_as_left(manifest, self.queues))
+        ).run(
+            self.last_stop,
+            self.checkpoint,
+            report,
+            monotonic_ms(self._clock),
+            is_ours=is_as_left(manifest, self.queues),
+        )
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.commit_log import CommitLog
+from downrange.store.expiry_clock import ExpiryClock
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
 from downrange.store.settings import RetentionSettings
@@ -60,6 +61,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._manual_rounds = 0
+        self._expiry_clock = ExpiryClock(clock)
         self.change(settings)
         self.disk_state = DiskState(log.chain.directory, 0.0, settings.full_ratio)
 
@@ -67,6 +69,12 @@ class Retention:
         """Follow other rules from now on."""
         self._settings = settings
         self._hours = parse_hours(settings.delete_when)
+        self._kept_ms = settings.file_reserved_hours * HOUR_MS
+
+    def start(self, last_ms: int) -> None:
+        """The store opens, its last message is from `last_ms`; drop what the log does not hold."""
+        self._expiry_clock.start(last_ms, self._kept_ms)
+        self.follow_log()
 
     def request_now(self) -> None:
         """Delete expired files without waiting for the hour, as an operator may ask."""
@@ -96,9 +104,11 @@ class Retention:
         force = settings.force_enabled and ratio > settings.force_ratio
         manual = self._manual_rounds > 0
         self._manual_rounds -= manual
+        # Each round, so that a step of the clock is noticed when it happens.
+        expired_before = self._expiry_clock.now_ms(self._kept_ms) - self._kept_ms
         dropped = 0
         if manual or force or ratio > settings.clean_ratio or self._is_the_hour():
-            dropped = self._drop_segments(settled_offset, regardless_of_age=force)
+            dropped = self._drop_segments(settled_offset, expired_before, regardless_of_age=force)
             if not dropped and force:
                 _log.error("the disk fills up and no file of the log can be deleted: %s", ratio)
         if dropped:
@@ -114,9 +124,10 @@ class Retention:
         if self._index is not None:
             self._index.drop_files_below(min_offset)
 
-    def _drop_segments(self, settled_offset: int, *, regardless_of_age: bool) -> int:
+    def _drop_segments(
+        self, settled_offset: int, expired_before: int, *, regardless_of_age: bool
+    ) -> int:
         chain = self._log.chain
-        expired_before = self._clock.wall_ms() - self._settings.file_reserved_hours * HOUR_MS
         dropped = 0
         while len(chain.segments) > 1 and dropped < self._settings.delete_batch_max:
             path = chain.segments[0].path

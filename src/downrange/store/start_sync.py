@@ -31,7 +31,13 @@ class StartSync:
         self._checkpoint_file = checkpoint_file
 
     def run(
-        self, last_stop: LastStop, checkpoint: Checkpoint, report: RecoveryReport, *, is_ours: bool
+        self,
+        last_stop: LastStop,
+        checkpoint: Checkpoint,
+        report: RecoveryReport,
+        now_ms: int,
+        *,
+        is_ours: bool,
     ) -> Checkpoint:
         """Sync the log from the first offset in doubt; returns the checkpoint, saved.
 
@@ -42,7 +48,7 @@ class StartSync:
             last_stop, checkpoint, report.start_offset, self._log.min_offset, is_ours=is_ours
         )
         self._flush.start_at(start, checkpoint.commit_log_timestamp)
-        job = self._flush.begin(report.store_timestamp, 0)
+        job = self._flush.begin(report.store_timestamp, now_ms)
         if job is not None:
             failure = job.try_run()
             self._flush.finish(job, failure)

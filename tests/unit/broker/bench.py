@@ -19,6 +19,7 @@ from downrange.protocol.record import MAGIC_BLANK, Record, decode_record, record
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.memory import MemoryNetwork
 from downrange.runtime.blocking import InLine
+from downrange.runtime.clock import monotonic_ms
 from downrange.runtime.service import Supervisor
 from downrange.store.appended import Appended
 from downrange.store.message_store import MessageStore
@@ -64,7 +65,7 @@ class Bench:
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> HandTimer:
         timer = HandTimer(callback)
-        due_ms = self.clock.wall_ms() + round(delay_s * 1000)
+        due_ms = monotonic_ms(self.clock) + round(delay_s * 1000)
         heapq.heappush(self._timers, (due_ms, next(self._numbers), timer))
         return timer
 
@@ -72,7 +73,7 @@ class Bench:
     def next_timer_ms(self) -> int | None:
         """How far away the next timer is."""
         times = [due_ms for due_ms, _, timer in self._timers if not timer.is_cancelled]
-        return min(times) - self.clock.wall_ms() if times else None
+        return min(times) - monotonic_ms(self.clock) if times else None
 
     def run_timer(self) -> None:
         """Fire the next timer, now."""
@@ -84,15 +85,15 @@ class Bench:
 
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass; timers fire when they are due, and all that is put becomes visible."""
-        end_ms = self.clock.wall_ms() + milliseconds
+        end_ms = monotonic_ms(self.clock) + milliseconds
         self.settle()
         while (wait_ms := self.next_timer_ms) is not None:
-            if self.clock.wall_ms() + wait_ms > end_ms:
+            if monotonic_ms(self.clock) + wait_ms > end_ms:
                 break
             self.clock.advance(max(wait_ms, 0))
             self.run_timer()
             self.settle()
-        self.clock.advance(end_ms - self.clock.wall_ms())
+        self.clock.advance(end_ms - monotonic_ms(self.clock))
         self.settle()
 
     def settle(self) -> None:

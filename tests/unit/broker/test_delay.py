@@ -5,7 +5,7 @@ from pathlib import Path
 from golden import captured
 from unit.broker.bench import Bench, captured_records, put_captured, without_place
 
-from downrange.broker.delay import LEVEL_BATCH_MAX, LOOK_MS_MAX, DelayedDelivery
+from downrange.broker.delay import LEVEL_BATCH_MAX, LOOK_MS_MAX, STEP_BACK_MS_MAX, DelayedDelivery
 from downrange.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.properties import decode_properties
@@ -230,3 +230,29 @@ def _waits(record: Record) -> bool:
 
 def _key(record: Record) -> tuple[bytes, str, int]:
     return record.topic, decode_properties(record.properties)["UNIQ_KEY"], record.born_timestamp
+
+
+def test_a_clock_that_is_set_back_a_little_delivers_nothing_early(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    delivery(bench)
+    put(bench, b"one", 1)
+    bench.clock.jump_to(bench.clock.wall_ms() - STEP_BACK_MS_MAX)
+    for _ in range(STEP_BACK_MS_MAX // LOOK_MS_MAX):
+        bench.pass_time(LOOK_MS_MAX)
+    assert bodies(bench) == []
+    bench.pass_time(1_000)
+    assert bodies(bench) == [b"one"]
+
+
+def test_a_clock_that_is_set_back_by_an_hour_makes_nobody_wait_for_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    delivery(bench)
+    put(bench, b"one", 1)
+    bench.clock.jump_to(bench.clock.wall_ms() - 3_600_000)
+    bench.pass_time(LOOK_MS_MAX)
+    assert bodies(bench) == [b"one"]
+    put(bench, b"new", 1)
+    bench.pass_time(999)
+    assert bodies(bench) == [b"one"]
+    bench.pass_time(1)
+    assert bodies(bench) == [b"one", b"new"]

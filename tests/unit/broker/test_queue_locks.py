@@ -64,3 +64,14 @@ def test_what_has_expired_is_forgotten(locks: QueueLocks, clock: ManualClock) ->
     assert list(locks._groups) == ["h"]
     locks.unlock("h", "a", QUEUES)
     assert not locks._groups
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_a_step_of_the_wall_clock_neither_frees_nor_prolongs_a_lock(
+    locks: QueueLocks, clock: ManualClock, step_ms: int
+) -> None:
+    locks.lock("g", "a", QUEUES)
+    clock.jump_to(clock.wall_ms() + step_ms)
+    assert locks.lock("g", "b", QUEUES) == []
+    clock.advance(60_001)
+    assert locks.lock("g", "b", QUEUES) == QUEUES

@@ -244,12 +244,29 @@ def test_append_that_takes_too_long_keeps_others_out_for_a_while(
     store.append("T", 0, b"c", b"")
 
 
-def test_clock_that_is_set_back_does_not_prolong_it(
-    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_step_of_the_wall_clock_neither_prolongs_nor_ends_it(
+    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, step_ms: int
 ) -> None:
     make_writes_slow(store, clock, monkeypatch, [5000])
     store.append("T", 0, b"a", b"")
-    clock.jump_to(clock.wall_ms() - 3_600_000)
+    clock.jump_to(clock.wall_ms() + step_ms)
+    assert refused(store).status is PutStatus.PAGE_CACHE_BUSY
+    clock.advance(1_000)
+    store.append("T", 0, b"b", b"")
+
+
+def test_wall_clock_that_is_set_forward_during_an_append_keeps_nobody_out(
+    store: MessageStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = store.log.write
+
+    def write_during_a_step(head: bytes, rest: bytes) -> None:
+        clock.jump_to(clock.wall_ms() + 3_600_000)
+        write(head, rest)
+
+    monkeypatch.setattr(store.log, "write", write_during_a_step)
+    store.append("T", 0, b"a", b"")
     store.append("T", 0, b"b", b"")
 
 

@@ -262,3 +262,38 @@ def test_queue_that_takes_the_place_of_a_deleted_one_is_synced(
     disk.on_sync = lambda: syncs.append(1)
     store.begin_derived_flush().run()
     assert syncs == [1]
+
+
+# --- steps of the wall clock --------------------------------------------------------------
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+def test_step_of_the_wall_clock_neither_stops_nor_hastens_async_flushing(
+    store: MessageStore, clock: ManualClock, step_ms: int
+) -> None:
+    fill(store, [b"x"])
+    store.append("T", 0, b"x", b"")
+    clock.jump_to(clock.wall_ms() + step_ms)
+    assert not store.flush_is_due()
+    clock.advance(9_999)
+    assert not store.flush_is_due()
+    clock.advance(1)
+    assert store.flush_is_due()
+
+
+@pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+def test_step_of_the_wall_clock_moves_no_deadline(
+    sync_store: MessageStore, clock: ManualClock, step_ms: int
+) -> None:
+    answers: list[PutStatus] = []
+    appended = sync_store.append("T", 0, b"x", b"")
+    sync_store.wait_durable(appended.end_offset, answers.append)
+    clock.jump_to(clock.wall_ms() + step_ms)
+    clock.advance(4_999)
+    assert sync_store.expire_waiters() == 0
+    clock.advance(1)
+    assert sync_store.expire_waiters() == 1
+    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    sync_store.close()

@@ -23,7 +23,7 @@ from downrange.protocol.properties import split_key_bytes
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.sys_flag import BORN_HOST_V6, STORE_HOST_V6, TRANSACTION_MASK
 from downrange.remoting.turn import Asker
-from downrange.runtime.clock import Clock
+from downrange.runtime.clock import Clock, monotonic_ms
 from downrange.store.appended import Appended
 from downrange.store.appender import HOST_V4_BYTES, PlainMessage
 from downrange.store.errors import AppendRefusedError, PutStatus
@@ -246,9 +246,10 @@ class PlainSendHandler:
     def _answer_later(self, stored: list[tuple[Asked, Sequence[Appended]]]) -> None:
         """Answer all of them together, when the last is durable."""
         last = stored[-1][1][-1]
+        begun_ms = monotonic_ms(self._clock)
 
         def answer(status: PutStatus) -> None:
-            self._times.add(self._clock.wall_ms() - last.store_timestamp, len(stored))
+            self._times.add(monotonic_ms(self._clock) - begun_ms, len(stored))
             reply = self._batch_reply if status is PutStatus.PUT_OK else self._failure(status)
             answers: dict[Asker, list[bytes | memoryview]] = {}
             for asked, placed in stored:

@@ -30,10 +30,11 @@ from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
-from downrange.runtime.clock import Clock
+from downrange.runtime.clock import Clock, monotonic_ms
 from downrange.store.appended import Appended
 from downrange.store.appender import HOST_V4_BYTES
 from downrange.store.errors import PutStatus
+from downrange.store.flush import Release
 
 _HELP = "see https://rocketmq.apache.org/docs/bestPractice/06FAQ for more"
 
@@ -208,9 +209,7 @@ class SendHandler:
             return None
         if b"WAIT\x01false" not in text and self._writer.wait_durable(
             appended.end_offset,
-            lambda status: self._answer_later(
-                request, reply, status, [appended], queue_id, unique_key
-            ),
+            self._answer_later(request, reply, [appended], queue_id, unique_key),
         ):
             return None
         self._times.add(0)  # no wait was in between
@@ -308,7 +307,7 @@ class SendHandler:
         unique_key = find_property((header.properties or "").encode(), b"UNIQ_KEY")
         if self._writer.wait_durable(
             placed[-1].end_offset,
-            lambda status: self._answer_later(request, reply, status, placed, queue_id, unique_key),
+            self._answer_later(request, reply, placed, queue_id, unique_key),
         ):
             return None
         self._times.add(0)
@@ -318,13 +317,17 @@ class SendHandler:
         self,
         request: Command,
         reply: Reply,
-        status: PutStatus,
         placed: Sequence[Appended],
         queue_id: int,
         unique_key: bytes | None,
-    ) -> None:
-        self._times.add(self._clock.wall_ms() - placed[0].store_timestamp)
-        reply(self._reply.later(request, status, placed, queue_id, unique_key))
+    ) -> Release:
+        begun_ms = monotonic_ms(self._clock)
+
+        def answer(status: PutStatus) -> None:
+            self._times.add(monotonic_ms(self._clock) - begun_ms)
+            reply(self._reply.later(request, status, placed, queue_id, unique_key))
+
+        return answer
 
     def _admit(self, header: SendRequest) -> TopicConfig:
         """Whether anybody may send to this topic now; creates it if that is allowed."""
