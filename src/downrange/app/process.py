@@ -6,15 +6,15 @@ import gc
 import logging
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import msgspec
-
 from downrange.app.event_loop import loop_factory
 from downrange.app.systemd import READY, STOPPING, notify
+from downrange.runtime.clock import SystemClock
 from downrange.runtime.durable_file import DurableFileError
+from downrange.runtime.log_limit import PERIOD_S, LimitedHandler, LogLimit
+from downrange.runtime.log_lines import JsonFormatter, OneLineFormatter
 from downrange.runtime.service import OnFailure
 from downrange.store.errors import StoreError
 
@@ -41,42 +41,12 @@ class Service(Protocol):
         ...
 
 
-class OneLineFormatter(logging.Formatter):
-    """One line an event, so that a log can be searched; a traceback is folded into its line."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s")
-        self.datefmt = "%Y-%m-%dT%H:%M:%S"
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The whole event on one line."""
-        return super().format(record).replace("\r", "").replace("\n", " | ")
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line, for programs that read logs."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The whole event as an object."""
-        seconds, rest_ms = divmod(round(record.created * 1000), 1000)
-        second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        event = {
-            "time": f"{second}.{rest_ms:03d}Z",
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            event["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(event).decode()
-
-
 LOG_FORMATS: Final = ("text", "json")
 
 
 def log_to_stderr(level: int = logging.INFO, form: str = LOG_FORMATS[0]) -> None:
     """Send the log of this process to its standard error, and nowhere else."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LimitedHandler(sys.stderr, LogLimit(SystemClock().monotonic_s))
     handler.setFormatter(JsonFormatter() if form == "json" else OneLineFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
@@ -113,6 +83,7 @@ async def _serve(build: Callable[[OnFailure], Service]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    _report_suppressed(loop)
     service = build(lambda _name, _error: finish(EXIT_FAILED))
     starting = loop.create_task(service.start(), name="start")
     await asyncio.wait((starting, end), return_when=asyncio.FIRST_COMPLETED)
@@ -134,6 +105,14 @@ async def _serve(build: Callable[[OnFailure], Service]) -> int:
     await service.stop()
     _log.info("stopped")
     return code
+
+
+def _report_suppressed(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the log say how many lines it left out, even if nothing else is logged."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LimitedHandler):
+            handler.report_suppressed()
+    loop.call_later(PERIOD_S, _report_suppressed, loop)
 
 
 def _calm_collector() -> None:

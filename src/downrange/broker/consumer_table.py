@@ -251,10 +251,10 @@ class ConsumerTable:
         if [one.wishes for one in found] == [one.wishes for one in before]:
             return
         if not found:
-            _log.info("the clients of group %s subscribe the same again", group.name)
+            _log.info("the clients of group %r subscribe the same again", group.name)
         for difference in found:
             _log.warning(
-                "the clients of group %s differ, messages may be skipped: %s",
+                "the clients of group %r differ, messages may be skipped: %s",
                 group.name,
                 difference,
             )
@@ -268,7 +268,7 @@ class ConsumerTable:
         of_connection.discard(group_name)
         if not of_connection:
             del self._groups_by_connection[connection]
-        _log.info("consumer %s of group %s %s", client.client_id, group_name, reason)
+        _log.info("consumer %r of group %r %s", client.client_id, group_name, reason)
         if not group.clients:
             del self._groups[group_name]
             for listener in self.on_group_gone:

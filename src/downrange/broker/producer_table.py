@@ -42,7 +42,7 @@ class ProducerTable:
                 connection=connection, client_id=client_id, language=language, version=version
             )
             self._groups_by_connection.setdefault(connection, set()).add(group)
-            _log.info("producer %s of group %s joined", client_id, group)
+            _log.info("producer %r of group %r joined", client_id, group)
         client.touch(self._clock)
 
     def unregister(self, connection: Connection, group: str) -> bool:
@@ -115,5 +115,5 @@ class ProducerTable:
         if not clients:
             del self._groups[group]
             self._turns.pop(group, None)
-        _log.info("producer %s of group %s %s", client.client_id, group, reason)
+        _log.info("producer %r of group %r %s", client.client_id, group, reason)
         return True

@@ -41,7 +41,9 @@ class QueueLocks:
             if old is not None and old.client_id != client_id:
                 if self._is_alive(old, now_s):
                     continue
-                _log.info("%s takes the expired lock of %s on %s", client_id, old.client_id, queue)
+                _log.info(
+                    "client %r takes the expired lock of %r on %s", client_id, old.client_id, queue
+                )
             locks[queue] = _Lock(client_id, now_s)
             held.append(queue)
         if not locks:

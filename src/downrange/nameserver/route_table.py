@@ -128,7 +128,7 @@ class RouteTable:
         for known_id, known_address in list(broker.addresses.items()):
             if known_address == address:
                 del broker.addresses[known_id]
-        _log.info("broker gone name=%s id=%d address=%s", name, broker_id, address)
+        _log.info("broker gone name=%r id=%d address=%r", name, broker_id, address)
         if not broker.addresses:
             self._forget_name(name)
             return None
@@ -148,7 +148,7 @@ class RouteTable:
         expired = self.live.expired(now_ms)
         for where, broker in expired:
             _log.warning(
-                "broker expired address=%s cluster=%s silent_ms=%d",
+                "broker expired address=%r cluster=%r silent_ms=%d",
                 where.address,
                 where.cluster,
                 now_ms - broker.heard_ms,
@@ -289,7 +289,7 @@ class RouteTable:
     ) -> None:
         if self.live.get(facts.where) is None:
             _log.info(
-                "broker registered name=%s id=%d address=%s cluster=%s",
+                "broker registered name=%r id=%d address=%r cluster=%r",
                 facts.name,
                 facts.broker_id,
                 facts.address,

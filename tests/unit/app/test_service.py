@@ -19,9 +19,9 @@ from unit.app.dev_process import DevProcess
 
 from downrange.app import broker, nameserver
 from downrange.app.environment import environment_properties
-from downrange.app.process import JsonFormatter
 from downrange.embedded.ports import FREE_PORTS
 from downrange.monitoring.settings import MonitoringSettings
+from downrange.runtime.log_lines import JsonFormatter
 from downrange.runtime.settings import SettingsError
 
 SECONDS_MAX = 60.0

@@ -20,6 +20,7 @@ from downrange.client.client import StartAt, connect
 from downrange.client.message import ReceivedMessage
 from downrange.filtering.tags import EVERYTHING
 from downrange.runtime.clock import SystemClock
+from downrange.runtime.printable import printable_lines
 
 app = new_app("Print messages.")
 
@@ -48,6 +49,7 @@ class Printer:
         self._form = form
         self._line_form = LineForm(line_form)
         self._left = count_max
+        self._is_terminal = sys.stdout.isatty()
 
     @property
     def is_done(self) -> bool:
@@ -60,13 +62,20 @@ class Printer:
             if self.is_done:
                 break
             if self._form is Form.TABLE:
-                sys.stdout.buffer.write(self._line_form.line(message))
+                sys.stdout.buffer.write(self._shown(self._line_form.line(message)))
             else:
                 write_line(as_row(message))
             if self._left is not None:
                 self._left -= 1
         sys.stdout.flush()
         return not self.is_done
+
+    def _shown(self, line: bytes) -> bytes:
+        """A file or a pipe gets the bytes as they are, a terminal nothing that drives it."""
+        if not self._is_terminal:
+            return line
+        columns = line.decode(errors="backslashreplace").split("\t")
+        return "\t".join(printable_lines(column) for column in columns).encode()
 
 
 @cluster_command(app, "consume")

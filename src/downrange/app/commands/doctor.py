@@ -6,6 +6,7 @@ import typer
 
 from downrange.app.commands.frame import EXIT_FINDINGS, Call, Stop, cluster_command, new_app
 from downrange.app.commands.output import Form, Row, Shown, Table
+from downrange.runtime.printable import printable
 
 app = new_app("Finds the classical mistakes.")
 
@@ -45,8 +46,8 @@ async def doctor(
         return None if call.form is Form.TABLE else Table((), [])
     if call.form is Form.TABLE:
         for row in rows:
-            typer.echo(f"{row['severity']}: {row['subject']} {row['text']}")
-            typer.echo(f"  → {row['remedy']}")
+            typer.echo(printable(f"{row['severity']}: {row['subject']} {row['text']}"))
+            typer.echo(printable(f"  → {row['remedy']}"))
     else:
         call.show(Table((), rows))
     raise Stop(EXIT_FINDINGS)

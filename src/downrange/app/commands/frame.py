@@ -44,6 +44,8 @@ from downrange.client.errors import (
 from downrange.client.settings import ClientSettings
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.response_codes import ResponseCode
+from downrange.runtime.log_lines import OneLineFormatter
+from downrange.runtime.printable import printable_lines
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -119,7 +121,7 @@ class Call:
 
     def note(self, text: str) -> None:
         """Tell people something, where programs do not read it."""
-        typer.echo(text, err=True)
+        typer.echo(printable_lines(text), err=True)
 
     def show(self, shown: Shown) -> None:
         """Print a result now; what a command returns is printed anyway."""
@@ -331,7 +333,7 @@ def _end(body: Callable[[], Shown | None], form: Form) -> None:
         raise typer.Exit(EXIT_OK) from None
     except (Stop, RocketMQError, ProtocolError, ContextError, OSError) as error:
         if str(error):
-            typer.echo(f"downrange: {error}", err=True)
+            typer.echo(printable_lines(f"downrange: {error}"), err=True)
         raise typer.Exit(_code_of(error)) from None
 
 
@@ -364,7 +366,7 @@ def _logging(*, verbose: bool) -> Iterator[None]:
     logger = logging.getLogger("downrange")
     before = logger.level, logger.propagate, logger.handlers
     handler = logging.StreamHandler(sys.stderr) if verbose else logging.NullHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(OneLineFormatter())
     logger.setLevel(logging.INFO)
     logger.propagate, logger.handlers = False, [handler]
     try:

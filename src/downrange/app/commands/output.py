@@ -1,6 +1,7 @@
 """Prints results: a table for people, JSON for programs.
 
 The table goes through rich when a person looks at it; in a pipe it is plain columns, never cut.
+Peers choose much of what is printed, so nothing in it can drive a terminal.
 """
 
 import json
@@ -12,6 +13,8 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
+
+from downrange.runtime.printable import printable, printable_json
 
 Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Value] | None"
 Row: TypeAlias = Mapping[str, Value]
@@ -61,12 +64,12 @@ def write(shown: Shown, form: Form) -> None:
             write_line(value)
     else:
         whole = values[0] if isinstance(shown, Record) else values
-        sys.stdout.write(json.dumps(whole, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(printable_json(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
 
 
 def write_line(value: Row) -> None:
     """Print one JSON object on a line."""
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(printable_json(msgspec.json.encode(value).decode()) + "\n")
 
 
 def cell(name: str, value: Value) -> str:
@@ -80,10 +83,10 @@ def cell(name: str, value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.0%}" if name.endswith("_ratio") else f"{value:.1f}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={cell(key, one)}" for key, one in value.items())
+        return ", ".join(f"{printable(key)}={cell(key, one)}" for key, one in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ", ".join(cell(name, one) for one in value)
-    return str(value)
+    return printable(str(value))
 
 
 def time_text(time_ms: int) -> str:

@@ -18,6 +18,7 @@ from downrange.app.commands.output import Form, Record, Row, Shown, Table, write
 from downrange.app.stopped_store import NoStoreError, StoppedStore, StoreInUseError
 from downrange.client.record_reader import read_records
 from downrange.runtime.durable_file import DurableFileError
+from downrange.runtime.printable import printable
 from downrange.runtime.settings import SettingsError
 from downrange.store.errors import StoreError
 
@@ -121,7 +122,7 @@ def dump(
                     break
         damages = list(store.damages)
     for damage in damages:
-        typer.echo(f"downrange: damage: {damage}", err=True)
+        typer.echo(printable(f"downrange: damage: {damage}"), err=True)
     if damages:
         raise Stop(EXIT_FINDINGS)
     return None

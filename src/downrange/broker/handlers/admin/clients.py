@@ -160,9 +160,9 @@ async def _ask_status(client: Consumer, fields: dict[str, str]) -> dict[MessageQ
         answer = await client.connection.call(code, fields, timeout_s=STATUS_TIMEOUT_S)
         if answer.code == ResponseCode.SUCCESS and answer.body:
             return decode_body(ConsumerStatus, answer.body).message_queue_table
-        _log.warning("%s does not say how far it is: %s", client.client_id, answer.remark)
+        _log.warning("client %r does not say how far it is: %s", client.client_id, answer.remark)
     except (RemotingError, RemoteProtocolError) as error:
-        _log.warning("%s does not say how far it is: %s", client.client_id, error)
+        _log.warning("client %r does not say how far it is: %s", client.client_id, error)
     return None
 
 
