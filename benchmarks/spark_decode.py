@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from machine import facts
 
-from downrange.client.record_reader import read_records
+from downrange.client.record_reader import read_response
 from downrange.protocol.hosts import encode_host
 from downrange.protocol.record import Record, encode_record
 from downrange.spark.arrow_records import RecordDecoder
@@ -66,7 +66,7 @@ def decoded_per_s(
 def loop_per_s(data: bytes, count: int) -> float:
     """The same by the client's reader, which makes an object a message."""
     begin = time.perf_counter()
-    read_records(data, broker_name="broker-a", check_crc=False)
+    read_response(data, broker_name="broker-a", check_crc=False)
     return count / (time.perf_counter() - begin)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ClientTimeoutError,
         DuplicateGroupError,
         InvalidMessageError,
+        InvalidStoredMessageError,
         NoNameServerError,
         NoRouteCause,
         NoRouteError,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
         TooMuchInFlightError,
         UnknownBrokerError,
     )
+    from downrange.client.invalid_message import InvalidMessage, InvalidMessagePolicy
+    from downrange.client.invalid_messages import InvalidMessageCounts
     from downrange.client.listeners import (
         ConcurrentContext,
         ConsumeStatus,
@@ -71,7 +74,11 @@ _MODULE_OF = {
     "ConsumeStatus": "client.listeners",
     "Credentials": "client.acl_signature",
     "DuplicateGroupError": "client.errors",
+    "InvalidMessage": "client.invalid_message",
+    "InvalidMessageCounts": "client.invalid_messages",
     "InvalidMessageError": "client.errors",
+    "InvalidMessagePolicy": "client.invalid_message",
+    "InvalidStoredMessageError": "client.errors",
     "LitePullConsumer": "client.lite_pull_consumer",
     "LitePullSettings": "client.consumer_settings",
     "Message": "client.message",
@@ -120,7 +127,11 @@ __all__ = [
     "ConsumeStatus",
     "Credentials",
     "DuplicateGroupError",
+    "InvalidMessage",
+    "InvalidMessageCounts",
     "InvalidMessageError",
+    "InvalidMessagePolicy",
+    "InvalidStoredMessageError",
     "LitePullConsumer",
     "LitePullSettings",
     "Message",

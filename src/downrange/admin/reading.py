@@ -6,6 +6,7 @@ own for tools, which every broker knows.
 
 import asyncio
 import heapq
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Final
 from downrange.admin.errors import NothingThereError
 from downrange.admin.offset_plan import Target, TargetKind
 from downrange.client.errors import RocketMQError
+from downrange.client.invalid_message import InvalidMessage
 from downrange.client.message import ReceivedMessage
 from downrange.client.pulling import Puller, PullStatus
 from downrange.client.queue_calls import QueueCalls
@@ -25,6 +27,8 @@ from downrange.model.topics import MessageQueue
 from downrange.protocol.bodies.heartbeat import Subscription
 from downrange.runtime.service import Supervisor
 
+_log = logging.getLogger(__name__)
+
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 BATCH: Final = 32
 PULL_TIMEOUT_S: Final = 10.0
@@ -34,6 +38,8 @@ RETRY_S: Final = 1.0  # between two tries of a queue whose broker fails
 
 OnMessages = Callable[[Sequence[ReceivedMessage]], bool]
 """Takes messages; False ends the reading."""
+OnInvalid = Callable[[InvalidMessage], None]
+"""Takes a message that cannot be decoded; the reading goes on behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,13 @@ class TopicReader:
         broker: str | None = None,
         tags: str = EVERYTHING,
         sql: str | None = None,
+        on_invalid: OnInvalid | None = None,
     ) -> None:
         self._session = session
         self._topic = topic
         self._queue_ids = frozenset(queue_ids)
         self._broker = broker
+        self._on_invalid = on_invalid or _log_invalid
         self._calls = QueueCalls(session, TOOLS_GROUP)
         self._puller = Puller(session, self._calls, TOOLS_GROUP)
         self._subscription: Subscription = (
@@ -117,6 +125,7 @@ class TopicReader:
             timeout_s=PULL_TIMEOUT_S,
             with_subscription=True,
         )
+        self._report(found.invalid)
         if found.status is PullStatus.OFFSET_ILLEGAL and found.next_offset <= offset:
             return [], found.max_offset
         return found.messages, found.next_offset
@@ -186,7 +195,16 @@ class TopicReader:
             suspend_s=SUSPEND_S,
             with_subscription=True,
         )
+        self._report(found.invalid)
         return found.messages, found.next_offset
+
+    def _report(self, invalid: Sequence[InvalidMessage]) -> None:
+        for one in invalid:
+            self._on_invalid(one)
+
+
+def _log_invalid(invalid: InvalidMessage) -> None:
+    _log.warning("%s left out: it cannot be decoded: %s", invalid, invalid.reason)
 
 
 class _Fetched:

@@ -1,16 +1,19 @@
 """Reads answers of brokers and name servers; what makes no sense is a `BadAnswerError`."""
 
+import logging
 from typing import TypeVar
 
 import msgspec
 
-from downrange.client.errors import BadAnswerError
+from downrange.client.errors import BadAnswerError, InvalidStoredMessageError
 from downrange.client.message import ReceivedMessage
-from downrange.client.record_reader import read_records
+from downrange.client.record_reader import read_response
 from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.command import Command
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import Header, decode_header
+
+_log = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Header)
 B = TypeVar("B", bound=msgspec.Struct)
@@ -32,13 +35,26 @@ def answered_body(kind: type[B], answer: Command, peer: str) -> B:
         raise BadAnswerError(peer, str(error)) from error
 
 
-def answered_records(
-    records: bytes, peer: str, *, broker_name: str = "", offset_delta: int = 0, added: bytes = b""
-) -> list[ReceivedMessage]:
-    """The messages of an answer."""
-    try:
-        return read_records(
-            records, broker_name=broker_name, offset_delta=offset_delta, added=added
-        )
-    except ProtocolError as error:
-        raise BadAnswerError(peer, str(error)) from error
+def answered_messages(records: bytes, peer: str, *, broker_name: str = "") -> list[ReceivedMessage]:
+    """The valid messages of a response that may hold several; the others are logged."""
+    read = read_response(records, broker_name=broker_name)
+    for invalid in read.invalid:
+        _log.warning("%s left out: it cannot be decoded: %s", invalid, invalid.reason)
+    if read.rest_start < len(records):
+        reason = read.damage or "the decompressed bodies are too large for one response"
+        if not read.messages and not read.invalid:
+            raise BadAnswerError(peer, reason)
+        _log.warning("%s: messages left out behind byte %d: %s", peer, read.rest_start, reason)
+    return read.messages
+
+
+def answered_message(records: bytes, peer: str, *, broker_name: str = "") -> ReceivedMessage:
+    """The one message of a response; `InvalidStoredMessageError` if it cannot be decoded."""
+    read = read_response(records, broker_name=broker_name)
+    if read.damage is not None:
+        raise BadAnswerError(peer, read.damage)
+    if len(read.messages) + len(read.invalid) != 1:
+        raise BadAnswerError(peer, f"{len(read.messages)} messages at one place of the log")
+    if read.invalid:
+        raise InvalidStoredMessageError(str(read.invalid[0]), read.invalid[0].reason)
+    return read.messages[0]

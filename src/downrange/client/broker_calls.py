@@ -7,8 +7,13 @@ and has no meaning of its own is a `BrokerRefusal`.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from downrange.client.answers import answered_body, answered_header, answered_records
-from downrange.client.errors import BadAnswerError, BrokerRefusal
+from downrange.client.answers import (
+    answered_body,
+    answered_header,
+    answered_message,
+    answered_messages,
+)
+from downrange.client.errors import BrokerRefusal
 from downrange.client.message import ReceivedMessage
 from downrange.client.peers import Peers
 from downrange.model.topics import MessageQueue
@@ -239,7 +244,7 @@ class BrokerCalls:
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             return []
         records = _checked(answer, address).body or b""
-        return answered_records(records, _peer(address), broker_name=broker_name)
+        return answered_messages(records, _peer(address), broker_name=broker_name)
 
     async def view_message(
         self,
@@ -254,10 +259,7 @@ class BrokerCalls:
         header = query.ViewMessageRequest(topic=topic, offset=physical_offset)
         code = RequestCode.VIEW_MESSAGE_BY_ID
         answer = _checked(await self._call(address, code, header, timeout_s), address)
-        found = answered_records(answer.body or b"", _peer(address), broker_name=broker_name)
-        if len(found) != 1:
-            raise BadAnswerError(_peer(address), f"{len(found)} messages at one place of the log")
-        return found[0]
+        return answered_message(answer.body or b"", _peer(address), broker_name=broker_name)
 
     # --- the life of a client --------------------------------------------------------------
 

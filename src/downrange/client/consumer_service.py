@@ -15,6 +15,7 @@ from downrange.protocol.bodies.consumer import ConsumeDirectlyResult, RunningInf
 from downrange.protocol.bodies.json_body import decode_body, encode_body
 from downrange.protocol.bodies.queues import ConsumerStatus, ResetOffset
 from downrange.protocol.command import Command, response
+from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.broker_to_client import (
     ConsumeDirectlyRequest,
     GetConsumerRunningInfoRequest,
@@ -101,7 +102,7 @@ class ConsumerService:
         consumer = self._consumer(header.consumer_group)
         if consumer is None:
             raise _unknown(header.consumer_group)
-        (message,) = read_records(request.body or b"")
+        message = _one_message(request.body or b"")
         return self._answer_directly(request, consumer, message, header)
 
     async def _answer_directly(
@@ -119,6 +120,16 @@ class ConsumerService:
     def _consumer(self, group: str) -> ServedConsumer | None:
         consumer: object = self._session.consumer(group)
         return consumer if isinstance(consumer, ServedConsumer) else None
+
+
+def _one_message(record: bytes) -> ReceivedMessage:
+    try:
+        (message,) = read_records(record)
+    except (ProtocolError, ValueError) as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the message cannot be decoded by this consumer: {error}"
+        ) from error
+    return message
 
 
 def _with_body(request: Command, body: msgspec.Struct) -> Command:

@@ -7,6 +7,7 @@ from typing import Final
 from downrange.client.allocation import AllocationStrategy, Averagely
 from downrange.client.errors import InvalidMessageError, RocketMQError
 from downrange.client.flow_control import FlowLimits
+from downrange.client.invalid_message import InvalidMessagePolicy
 from downrange.client.start_offset import ConsumeFromWhere
 from downrange.model.names import InvalidNameError, check_group
 
@@ -43,6 +44,7 @@ class _SharedSettings:
     pull_threshold_mib_for_queue: int = 100
     unit_mode: bool = False
     offsets_folder: str = ""  # of broadcasting; empty: ~/.rocketmq_offsets
+    invalid_messages: InvalidMessagePolicy = InvalidMessagePolicy.DEAD_LETTER
 
     @property
     def flow_limits(self) -> FlowLimits:

@@ -121,6 +121,14 @@ class BadAnswerError(RocketMQError):
         self.peer = peer
 
 
+class InvalidStoredMessageError(RocketMQError):
+    """A broker stores a message that cannot be decoded; asking again does not help."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place} cannot be decoded: {reason}")
+        self.reason = reason
+
+
 class TooMuchInFlightError(RocketMQError):
     """More waits for an answer than may; nothing was sent."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from downrange.client.consumer_settings import LitePullSettings
 from downrange.client.errors import BrokerRefusal, RocketMQError
 from downrange.client.flow_control import hold_back
+from downrange.client.invalid_messages import InvalidMessages
 from downrange.client.message import ReceivedMessage
 from downrange.client.process_queue import ProcessQueue
 from downrange.client.pull_loop import BROKER_FLOW_CONTROL_S, FLOW_CONTROL_S, PAUSED_S
@@ -27,6 +28,7 @@ class FetchParts:
 
     settings: LitePullSettings
     puller: Puller
+    invalid_messages: InvalidMessages
     clock: Clock
     subscription: Callable[[str], Subscription | None]
     waiting: Callable[[], int]  # messages of all queues that wait to be polled
@@ -60,7 +62,7 @@ class FetchedQueue:
 
     def _reason_to_wait(self) -> float | None:
         settings = self.parts.settings
-        if self.is_paused:
+        if self.is_paused or self.held.is_stopped:
             return PAUSED_S
         if self.parts.waiting() > settings.pull_threshold_for_all:
             return FLOW_CONTROL_S
@@ -107,8 +109,13 @@ class FetchedQueue:
             _log.warning(
                 "%s has no offset %d; goes on at %d", self.queue, self.offset, found.next_offset
             )
+        if found.invalid:
+            found = parts.invalid_messages.admit(found, self.held)
         self.offset = found.next_offset
         if found.messages:
             self.held.put(found.messages)
+        if found.invalid:
+            parts.invalid_messages.take(self.queue, self.held, found.invalid)
+        if found.messages:
             parts.on_messages(self, found.messages)
         return 0.0

@@ -46,13 +46,13 @@ class FlowLimits:
 def hold_back(queue: ProcessQueue, limits: FlowLimits, *, in_order: bool) -> HoldBack | None:
     """Why nothing may be pulled for this queue now; None if it may.
 
-    The span counts only where messages may be done in any order: one that hangs would let all
-    behind it come again after a crash.
+    The span limits what is redelivered after a crash because one message hangs: any message where
+    they may be done in any order, an invalid one where they are consumed in order.
     """
     if queue.count > limits.count_max:
         return HoldBack.COUNT
     if queue.bytes // _MIB > limits.size_mib_max:
         return HoldBack.SIZE
-    if not in_order and queue.span > limits.span_max:
+    if (queue.unsettled_span if in_order else queue.span) > limits.span_max:
         return HoldBack.SPAN
     return None

@@ -18,6 +18,7 @@ import msgspec
 from downrange.client.consumer_settings import START_BACK_MS, LitePullSettings
 from downrange.client.errors import ClientStateError, RocketMQError
 from downrange.client.fetched_queue import FetchedQueue, FetchParts
+from downrange.client.invalid_message import InvalidMessagePolicy
 from downrange.client.message import ReceivedMessage
 from downrange.client.process_queue import ProcessQueue
 from downrange.client.pulling_member import PullingMember
@@ -211,9 +212,11 @@ class LitePullConsumer(PullingMember):
         settings, clock = self.settings, session.clock
         for topic, one in self._subscriptions.items():
             self._subscriptions[topic] = msgspec.structs.replace(one, sub_version=clock.wall_ms())
+        assert self._invalid_messages_ is not None
         self._parts = FetchParts(
             settings,
             self._puller,
+            self._invalid_messages_,
             clock,
             self._filter,
             lambda: self._waiting,
@@ -282,6 +285,14 @@ class LitePullConsumer(PullingMember):
             )
         self._subscriptions[subscription.topic] = subscription
         self._tell_brokers()
+
+    def _invalid_policy(self) -> InvalidMessagePolicy:
+        return self.settings.invalid_messages
+
+    def _on_settled(self, queue: MessageQueue, process_queue: ProcessQueue, offset: int) -> None:
+        fetched = self._assigned.get(queue)
+        if fetched is not None and fetched.held is process_queue:
+            fetched.polled_offset = offset
 
     def _java_settings(self) -> dict[str, str]:
         return lite_settings(self.group, self.settings)

@@ -34,6 +34,7 @@ class ProcessQueue:
         self._taken: dict[
             int, ReceivedMessage
         ] = {}  # in order: handed out and neither committed nor rolled back
+        self._unsettled: dict[int, int] = {}  # body bytes of invalid messages, by offset
         self._bytes = 0
         self._offset_end = 0  # behind the highest offset ever put
         self.is_dropped = False
@@ -41,6 +42,7 @@ class ProcessQueue:
         self._calls: dict[int, tuple[float, Sequence[ReceivedMessage]]] = {}  # of listeners, now
         self.call_ended = Wakeup()  # once it is dropped
         self.is_locked = False
+        self.is_stopped = False  # in front of a message that cannot be decoded
         self.is_consuming = False  # in order: somebody takes messages, or will
         self.unlock_tries = 0
         self.accumulated = 0  # messages behind the last one that was pulled
@@ -53,8 +55,8 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """Messages that are not consumed, those that were taken included."""
-        return len(self._messages) + len(self._taken)
+        """Messages that are not consumed; includes those that were taken and invalid ones."""
+        return len(self._messages) + len(self._taken) + len(self._unsettled)
 
     @property
     def bytes(self) -> int:
@@ -63,9 +65,15 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """From the lowest to the highest offset that waits."""
+        """From the lowest to the highest offset that waits; invalid messages count too."""
         first, last = self.first_offset, self._last_offset
-        return last - first if first is not None and last is not None else 0
+        span = last - first if first is not None and last is not None else 0
+        return max(span, self.unsettled_span)
+
+    @property
+    def unsettled_span(self) -> int:
+        """From the lowest invalid message that is not settled to the end; 0 if there is none."""
+        return self._offset_end - min(self._unsettled) if self._unsettled else 0
 
     @property
     def first_offset(self) -> int | None:
@@ -134,8 +142,37 @@ class ProcessQueue:
             if gone is not None:
                 freed += len(gone.body)
         self._bytes -= freed
+        if self._unsettled:
+            return self._lowest()
         first = self.first_offset
         return self._offset_end if first is None else first
+
+    def hold_invalid(self, offset: int, body_bytes: int) -> None:
+        """Commit nothing beyond a message that cannot be decoded until it is settled."""
+        self._bytes += body_bytes - self._unsettled.get(offset, 0)
+        self._unsettled[offset] = body_bytes
+        self._offset_end = max(self._offset_end, offset + 1)
+
+    def is_unsettled(self, offset: int) -> bool:
+        """Whether an invalid message still waits for `settle`."""
+        return offset in self._unsettled
+
+    def settle(self, offset: int) -> int | None:
+        """The invalid message is dealt with; returns what may be committed, None if not held."""
+        body_bytes = self._unsettled.pop(offset, None)
+        if body_bytes is None:
+            return None
+        self._bytes -= body_bytes
+        return self._lowest()
+
+    def _lowest(self) -> int:
+        """The lowest offset that is not done with; the end if all are."""
+        first = self.first_offset
+        lowest = self._offset_end if first is None else first
+        for table in (self._taken, self._unsettled):
+            if table:
+                lowest = min(lowest, *table)
+        return lowest
 
     def overdue(self, timeout_s: float) -> ReceivedMessage | None:
         """The lowest message, if the listener has had it for longer than this."""
@@ -185,13 +222,13 @@ class ProcessQueue:
         return batch
 
     def commit(self) -> int | None:
-        """Forget what was taken; returns the offset behind it, None if nothing was taken."""
+        """Forget what was taken; returns what may be committed, None if nothing was taken."""
         if not self._taken:
             return None
         end = max(self._taken) + 1
         self._bytes -= sum(len(message.body) for message in self._taken.values())
         self._taken.clear()
-        return end
+        return min(end, *self._unsettled) if self._unsettled else end
 
     def rollback(self) -> None:
         """Put everything back that was taken since the last commit."""
@@ -213,6 +250,8 @@ class ProcessQueue:
         self._messages.clear()
         self._order.clear()
         self._taken.clear()
+        self._unsettled.clear()
+        self.is_stopped = False
         self._bytes = 0
         self._offset_end = 0
 

@@ -8,7 +8,9 @@ async with PullConsumer("audit", client=ClientSettings(name_servers="127.0.0.1:9
 from typing import Final
 
 from downrange.client.consumer_settings import PullConsumerSettings
+from downrange.client.dead_letter import dead_letter
 from downrange.client.errors import RocketMQError
+from downrange.client.invalid_message import InvalidMessage, InvalidMessagePolicy
 from downrange.client.message import ReceivedMessage
 from downrange.client.pulling import PullResult
 from downrange.client.pulling_member import PullingMember
@@ -63,7 +65,11 @@ class PullConsumer(PullingMember):
         count_max: int = COUNT,
         timeout_s: float | None = None,
     ) -> PullResult:
-        """What is there now from an offset on; go on at `next_offset`, whatever the status."""
+        """What is there now from an offset on; go on at `next_offset`, whatever the status.
+
+        Messages that cannot be decoded are in `invalid` of the result, and shown to
+        `on_invalid_message` if it is set.
+        """
         limit_s = self.settings.pull_timeout_s if timeout_s is None else timeout_s
         return await self._pull(queue, offset, tags, sql, count_max, limit_s, suspend_s=0.0)
 
@@ -116,6 +122,12 @@ class PullConsumer(PullingMember):
         )
         return await back.give_back(message, queue, delay_level)
 
+    async def dead_letter(self, invalid: InvalidMessage) -> None:
+        """Publish a message that cannot be decoded to the dead-letter topic of the group."""
+        self._running()
+        assert self._dead_letters_ is not None
+        await self._dead_letters_.send(dead_letter(invalid, self.group))
+
     # --- inside ----------------------------------------------------------------------------
 
     async def _pull(
@@ -145,8 +157,13 @@ class PullConsumer(PullingMember):
             suspend_s=suspend_s,
             with_subscription=True,
         )
+        if found.invalid:
+            await self._invalid_messages.report(found.invalid)
         self._give(queue, found.messages)
         return found
+
+    def _invalid_policy(self) -> InvalidMessagePolicy:
+        return InvalidMessagePolicy.SKIP  # the program commits; it finds them in its PullResult
 
     def _java_settings(self) -> dict[str, str]:
         return pull_settings(self.group, self.settings)

@@ -9,6 +9,7 @@ from downrange.client.consume_stats import ConsumeStats
 from downrange.client.consumer_settings import PushConsumerSettings
 from downrange.client.errors import BrokerRefusal, BrokerUnreachableError, RocketMQError
 from downrange.client.flow_control import FlowLimits, HoldBack, hold_back
+from downrange.client.invalid_messages import InvalidMessages
 from downrange.client.message import ReceivedMessage
 from downrange.client.offset_store import OffsetStore
 from downrange.client.process_queue import ProcessQueue
@@ -64,6 +65,7 @@ class PullParts:
     settings: PushConsumerSettings
     is_in_order: bool
     puller: Puller
+    invalid_messages: InvalidMessages
     consumption: Consumption
     offsets: OffsetStore
     stats: ConsumeStats
@@ -101,7 +103,7 @@ class PullLoop:
 
     def _reason_to_wait(self) -> float | None:
         parts, held = self._parts, self._held
-        if parts.is_paused:
+        if parts.is_paused or held.is_stopped:
             return PAUSED_S
         reason = hold_back(held, parts.limits, in_order=parts.is_in_order)
         if reason is not None:
@@ -144,6 +146,8 @@ class PullLoop:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             parts.on_illegal(queue, held, result.next_offset)
             return 0.0
+        if result.invalid:
+            result = parts.invalid_messages.admit(result, held)
         self._offset = result.next_offset
         if result.status is not PullStatus.FOUND:
             self._correct_offset()
@@ -153,10 +157,13 @@ class PullLoop:
         counts.pull_ms += elapsed_ms
         messages = result.messages
         if not messages:
+            parts.invalid_messages.take(queue, held, result.invalid)
             self._correct_offset()
             return 0.0
         counts.pulled += len(messages)
         begin = held.put(messages, queue_end=result.max_offset)
+        if result.invalid:
+            parts.invalid_messages.take(queue, held, result.invalid)
         parts.consumption.submit(queue, held, messages, begin=begin)
         return parts.settings.pull_interval_ms / 1000
 

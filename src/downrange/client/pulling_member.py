@@ -2,13 +2,22 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Self
 
 from downrange.client.consume_hook_calls import show_given
 from downrange.client.consumer_service import ConsumerService
 from downrange.client.consumer_settings import MessageModel, checked_consumer_group
+from downrange.client.dead_letter import DeadLetterSending
 from downrange.client.errors import ClientStateError, RocketMQError
 from downrange.client.hooks import ConsumeHook, FilterHook
+from downrange.client.invalid_message import InvalidMessagePolicy
+from downrange.client.invalid_messages import (
+    InvalidMessageCounts,
+    InvalidMessageHook,
+    InvalidMessages,
+)
+from downrange.client.listeners import OnTheLoop
 from downrange.client.message import ReceivedMessage
 from downrange.client.namespace import with_namespace, without_namespace
 from downrange.client.offset_store import OffsetStore
@@ -51,6 +60,7 @@ class PullingMember:
         self.state = ServiceState.CREATE_JUST
         self.consume_hooks: list[ConsumeHook] = []
         self.filter_hooks: list[FilterHook] = []
+        self.on_invalid_message: InvalidMessageHook | None = None
         self.user_info: dict[str, str] = {}  # shown by GET_CONSUMER_RUNNING_INFO
         self._client = client
         self._sessions = sessions
@@ -67,6 +77,8 @@ class PullingMember:
         self._puller_: Puller | None = None
         self._offsets_: OffsetStore | None = None
         self._tracer: Tracer | None = None
+        self._dead_letters_: DeadLetterSending | None = None
+        self._invalid_messages_: InvalidMessages | None = None
         self._started_ms = 0
 
     # --- life ------------------------------------------------------------------------------
@@ -92,6 +104,17 @@ class PullingMember:
             OffsetFiles(self._disk, self._blocking),
             is_broadcasting=is_broadcasting,
             folder=self._offsets_folder,
+        )
+        self._dead_letters_ = DeadLetterSending(session)
+        self._invalid_messages_ = InvalidMessages(
+            group=self.group,
+            policy=self._invalid_policy(),
+            is_broadcasting=is_broadcasting,
+            hook=lambda: self.on_invalid_message,
+            threads=OnTheLoop(),
+            sender=self._dead_letters_.send,
+            supervisor=self._supervisor,
+            settled=self._on_settled,
         )
         self._tracer = consume_tracer(session, self.group, self.consume_hooks)
         self._started_ms = session.clock.wall_ms()
@@ -150,6 +173,11 @@ class PullingMember:
             await session.routes.refresh(name)
         return session.routes.subscribe_queues(name)
 
+    @property
+    def invalid_message_counts(self) -> InvalidMessageCounts:
+        """What became of messages that could not be decoded."""
+        return replace(self._invalid_messages.counts)
+
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset that is still kept."""
         return await self._calls.min_offset(queue)
@@ -201,6 +229,7 @@ class PullingMember:
             subscriptions=self._subscriptions.values(),
             queues=self._held_queues(),
             offsets=self._offsets,
+            invalid=self._invalid_messages.counts,
             user_info=self.user_info,
         )
 
@@ -235,6 +264,13 @@ class PullingMember:
         if self.consume_hooks and messages:
             show_given(self.consume_hooks, self.group, namespace, queue, messages)
         return messages
+
+    def _invalid_policy(self) -> InvalidMessagePolicy:
+        """What is done with a message that cannot be decoded."""
+        raise NotImplementedError
+
+    def _on_settled(self, queue: MessageQueue, process_queue: ProcessQueue, offset: int) -> None:
+        """An invalid message is dealt with; `offset` is what may be committed now."""
 
     def _java_settings(self) -> dict[str, str]:
         """The settings under the names that operators know."""
@@ -276,6 +312,12 @@ class PullingMember:
     def _puller(self) -> Puller:
         assert self._puller_ is not None
         return self._puller_
+
+    @property
+    def _invalid_messages(self) -> InvalidMessages:
+        self._running()
+        assert self._invalid_messages_ is not None
+        return self._invalid_messages_
 
     @property
     def _offsets(self) -> OffsetStore:

@@ -9,6 +9,7 @@ async with consumer:
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Self
 
 import msgspec
@@ -18,6 +19,7 @@ from downrange.client.consumer_service import ConsumerService
 from downrange.client.consumer_settings import PushConsumerSettings, checked_consumer_group
 from downrange.client.errors import ClientStateError, RocketMQError
 from downrange.client.hooks import ConsumeHook, FilterHook
+from downrange.client.invalid_messages import InvalidMessageCounts, InvalidMessageHook
 from downrange.client.listeners import (
     Listener,
     ListenerThreads,
@@ -83,6 +85,7 @@ class PushConsumer:
         self.filter_hooks: list[FilterHook] = []
         self.user_info: dict[str, str] = {}  # shown by GET_CONSUMER_RUNNING_INFO
         self.on_queues_changed: QueuesChanged | None = None
+        self.on_invalid_message: InvalidMessageHook | None = None  # instead of the policy
         self._client = client
         self._sessions = sessions
         self._threads = threads
@@ -152,6 +155,7 @@ class PushConsumer:
             self.consume_hooks,
             self.filter_hooks,
             self._retry_sender,
+            lambda: self.on_invalid_message,
         )
         self.state = ServiceState.START_FAILED
         run = build_push(plan, session, supervisor, OffsetFiles(self._disk, self._blocking))
@@ -221,6 +225,11 @@ class PushConsumer:
         run = self._running()
         return {queue: one.start for queue, one in run.rebalance.table.items()}
 
+    @property
+    def invalid_message_counts(self) -> InvalidMessageCounts:
+        """What became of messages that could not be decoded."""
+        return replace(self._running().invalid_messages.counts)
+
     async def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic that can be read."""
         run, name = self._running(), self._named(topic)
@@ -246,6 +255,7 @@ class PushConsumer:
             queues={queue: one.held for queue, one in run.rebalance.table.items()},
             offsets=run.offsets,
             stats=run.stats,
+            invalid=run.invalid_messages.counts,
             user_info=self.user_info,
         )
 

@@ -12,7 +12,9 @@ from downrange.client.consumer_settings import (
     START_BACK_MS,
     PushConsumerSettings,
 )
+from downrange.client.dead_letter import DeadLetterSending
 from downrange.client.hooks import ConsumeHook, FilterHook
+from downrange.client.invalid_messages import InvalidMessageHook, InvalidMessages
 from downrange.client.listener_calls import C, ListenerCalls, S, Statuses
 from downrange.client.listeners import (
     Batch,
@@ -71,6 +73,7 @@ class PushPlan:
     consume_hooks: list[ConsumeHook]
     filter_hooks: list[FilterHook]
     retry_sender: RetrySender | None  # None: a little producer of its own
+    invalid_hook: Callable[[], InvalidMessageHook | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class PushRun:
     calls: QueueCalls
     offsets: OffsetStore
     puller: Puller
+    invalid_messages: InvalidMessages
     send_back: SendBack
     consumption: ConcurrentConsumption | OrderlyConsumption
     rebalance: Rebalance
@@ -144,11 +148,13 @@ def build_push(
     tracer = consume_tracer(session, plan.group, plan.consume_hooks)
     rebalance = _rebalance(plan, session, supervisor, calls, offsets)
     consumption = _consumption(plan, session, supervisor, stats, offsets, send_back, rebalance)
+    invalid_messages = _invalid_messages(plan, session, supervisor, offsets)
     pulls = PullParts(
         group=group,
         settings=settings,
         is_in_order=is_in_order,
         puller=puller,
+        invalid_messages=invalid_messages,
         consumption=consumption,
         offsets=offsets,
         stats=stats,
@@ -171,12 +177,28 @@ def build_push(
         calls,
         offsets,
         puller,
+        invalid_messages,
         send_back,
         consumption,
         rebalance,
         pulls,
         clock.wall_ms(),
         tracer,
+    )
+
+
+def _invalid_messages(
+    plan: PushPlan, session: Session, supervisor: Supervisor, offsets: OffsetStore
+) -> InvalidMessages:
+    return InvalidMessages(
+        group=plan.group,
+        policy=plan.settings.invalid_messages,
+        is_broadcasting=plan.settings.is_broadcasting,
+        hook=plan.invalid_hook,
+        threads=plan.threads,
+        sender=plan.retry_sender or DeadLetterSending(session).send,
+        supervisor=supervisor,
+        settled=lambda queue, _, offset: offsets.update(queue, offset, increase_only=True),
     )
 
 

@@ -1,19 +1,25 @@
-"""Turns the body of a pull's answer into messages, a few microseconds each.
+"""Decodes the body of a pull response into messages, a few microseconds per message.
 
 One unpack for the head of a record, slices for the rest; properties, hosts and ids stay bytes until
-somebody asks. Topics of one answer are nearly always the same, so their text is kept.
+they are used. Topics of one response are nearly always the same, so their text is cached.
+
+A record whose body cannot be decoded becomes an `InvalidMessage`, and reading goes on behind it.
+A record whose own lengths contradict each other hides where the next one starts, so reading stops
+in front of it; the caller pulls again from there.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from struct import error as struct_error
 from typing import Final
 from zlib import crc32
 
+from downrange.client.invalid_message import InvalidMessage, invalid_record
 from downrange.client.message import ReceivedMessage
 from downrange.protocol.batch import unwrap_inner_batch
-from downrange.protocol.compression import decompress_by_flag
-from downrange.protocol.errors import RemoteProtocolError
+from downrange.protocol.compression import DECOMPRESSED_BYTES_MAX, decompress_by_flag
+from downrange.protocol.errors import ProtocolError, RemoteProtocolError
 from downrange.protocol.record import CRC_MASK, HEADS, MAGIC_V1, MAGIC_V2
 from downrange.protocol.sys_flag import COMPRESSED, INNER_BATCH, NEED_UNWRAP, without_compressed_bit
 
@@ -21,29 +27,53 @@ _HEAD_V4: Final = HEADS[0]
 _HEAD_V4_BYTES: Final = HEADS[0].size
 _V6_BITS: Final = 3 << 4
 _UNWRAP: Final = INNER_BATCH | NEED_UNWRAP
+_PACKED: Final = COMPRESSED | NEED_UNWRAP  # bodies that are more than the bytes of one message
 _TOPICS_KEPT_MAX: Final = 4_096
 
 
-def read_records(
+@dataclass(slots=True)
+class ReadRecords:
+    """What was read of a response, in its order.
+
+    `rest_start` is where reading stopped; at the end if everything was read. `damage` says why it
+    stopped there; None if only because the bodies so far are large enough for one response.
+    """
+
+    messages: list[ReceivedMessage]
+    invalid: list[InvalidMessage]
+    rest_start: int = 0
+    damage: str | None = None
+    inflated_bytes: int = 0
+
+    @property
+    def last_offset(self) -> int | None:
+        """The highest queue offset that was read; None if there is none."""
+        ends = [part[-1].queue_offset for part in (self.messages, self.invalid) if part]
+        return max(ends, default=None)
+
+
+def read_response(
     data: bytes,
     *,
     broker_name: str = "",
     offset_delta: int = 0,
     added: bytes = b"",
     check_crc: bool = True,
-) -> list[ReceivedMessage]:
-    """The messages of an answer in their order; `RemoteProtocolError` names a damaged one.
+    body_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> ReadRecords:
+    """The messages of a response, and what is invalid among them; raises nothing.
 
     `offset_delta` is what a static topic adds to the offsets of this broker; `added` are properties
-    that all messages of the answer get besides their own.
+    that all messages of the response get besides their own. `body_bytes_max` limits a decompressed
+    body, and the sum of those of one response to little more.
     """
-    messages: list[ReceivedMessage] = []
-    append = messages.append
+    read = ReadRecords([], [])
+    append = read.messages.append
     start = 0
     end = len(data)
     topic_bytes, topic = b"", ""
-    try:
-        while start < end:
+    while start < end:
+        try:
             fields = _HEAD_V4.unpack_from(data, start)
             body_start = start + _HEAD_V4_BYTES
             if fields[7] & _V6_BITS:
@@ -62,38 +92,70 @@ def read_records(
                 topic_start = body_end + 2
                 topic_end = topic_start + (data[body_end] << 8 | data[body_end + 1])
             else:
-                raise RemoteProtocolError(f"no record at {start}: magic {magic & 0xFFFFFFFF:#010x}")
+                read.damage = f"no record at {start}: magic {magic & 0xFFFFFFFF:#010x}"
+                break
             properties_start = topic_end + 2
             next_start = properties_start + (data[topic_end] << 8 | data[topic_end + 1])
             if body_bytes < 0 or next_start != start + size or next_start > end:
-                raise RemoteProtocolError(
-                    f"record at {start}: size {size} is not the sum of its parts"
-                )
-            body = data[body_start:body_end]
-            if check_crc and body and crc32(body) & CRC_MASK != crc:
-                raise _damaged(start, physical_offset)
-            if sys_flag & COMPRESSED:
-                body = decompress_by_flag(body, sys_flag)
-                sys_flag = without_compressed_bit(sys_flag)
-            if topic_bytes != data[topic_start:topic_end]:
-                topic_bytes = data[topic_start:topic_end]
-                topic = _topic(topic_bytes)
-            message = ReceivedMessage(
-                topic, body, flag, queue_id,
-                queue_offset + offset_delta, physical_offset, sys_flag, born_ms, born_host,
-                store_ms, store_host, reconsume_times, prepared, size, crc,
-                data[properties_start:next_start], broker_name, added,
-            )  # fmt: skip
-            if sys_flag & _UNWRAP == _UNWRAP:
-                messages.extend(_unwrapped(message))
-            else:
-                append(message)
-            start = next_start
-    except (struct_error, IndexError):
-        raise RemoteProtocolError(
-            f"answer of {end} bytes ends within the record at {start}"
-        ) from None
-    return messages
+                read.damage = f"record at {start}: size {size} is not the sum of its parts"
+                break
+        except (struct_error, IndexError):
+            read.damage = f"response of {end} bytes ends within the record at {start}"
+            break
+        body = data[body_start:body_end]
+        if topic_bytes != data[topic_start:topic_end]:
+            topic_bytes = data[topic_start:topic_end]
+            topic = _topic(topic_bytes)
+        message = ReceivedMessage(
+            topic, body, flag, queue_id,
+            queue_offset + offset_delta, physical_offset, sys_flag, born_ms, born_host,
+            store_ms, store_host, reconsume_times, prepared, size, crc,
+            data[properties_start:next_start], broker_name, added,
+        )  # fmt: skip
+        if check_crc and body and crc32(body) & CRC_MASK != crc:
+            read.invalid.append(invalid_record(message, _damaged(start, physical_offset)))
+        elif not sys_flag & _PACKED:
+            append(message)
+        elif not _unpack_into(read, message, body_bytes_max):
+            break
+        start = next_start
+    read.rest_start = start
+    return read
+
+
+def read_records(
+    data: bytes, *, broker_name: str = "", body_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> list[ReceivedMessage]:
+    """The messages of records that must all be valid; `RemoteProtocolError` if one is not."""
+    read = read_response(data, broker_name=broker_name, body_bytes_max=body_bytes_max)
+    if read.invalid:
+        raise RemoteProtocolError(f"{read.invalid[0]} is invalid: {read.invalid[0].reason}")
+    if read.damage is not None:
+        raise RemoteProtocolError(read.damage)
+    if read.rest_start < len(data):
+        raise RemoteProtocolError(f"decompressed bodies have more than {body_bytes_max} bytes")
+    return read.messages
+
+
+def _unpack_into(read: ReadRecords, message: ReceivedMessage, bytes_max: int) -> bool:
+    """Decompress and unwrap; False if the response is large enough without this record."""
+    raw, sys_flag = message.body, message.sys_flag
+    try:
+        if sys_flag & COMPRESSED:
+            message.body = decompress_by_flag(raw, sys_flag, bytes_max=bytes_max)
+            read.inflated_bytes += len(message.body)
+            if read.inflated_bytes > bytes_max:
+                # One that is alone within the limit, so it is not the first.
+                return False
+            message.sys_flag = without_compressed_bit(sys_flag)
+        if sys_flag & _UNWRAP == _UNWRAP:
+            read.messages.extend(list(_unwrapped(message)))
+        else:
+            read.messages.append(message)
+    except ProtocolError as error:
+        message.body, message.sys_flag = raw, sys_flag
+        read.invalid.append(invalid_record(message, str(error)))
+    return True
 
 
 @lru_cache(maxsize=_TOPICS_KEPT_MAX)
@@ -115,8 +177,8 @@ def _unwrapped(outer: ReceivedMessage) -> Iterator[ReceivedMessage]:
         )  # fmt: skip
 
 
-def _damaged(start: int, physical_offset: int) -> RemoteProtocolError:
-    return RemoteProtocolError(
+def _damaged(start: int, physical_offset: int) -> str:
+    return (
         f"the body of the record at {start} (physical offset {physical_offset}) is damaged: "
-        f"its checksum differs from the one it carries"
+        f"its checksum differs from the stored one"
     )

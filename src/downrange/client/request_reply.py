@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from downrange.client.errors import (
     CREATE_REPLY_FAILED,
     InvalidMessageError,
+    InvalidStoredMessageError,
     RequestTimeoutError,
     TooMuchInFlightError,
 )
@@ -14,7 +15,8 @@ from downrange.client.message import Message, ReceivedMessage
 from downrange.model.names import reply_topic
 from downrange.protocol import property_names as names
 from downrange.protocol.command import Command, response
-from downrange.protocol.compression import decompress_by_flag
+from downrange.protocol.compression import DECOMPRESSED_BYTES_MAX, decompress_by_flag
+from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.broker_to_client import PushReplyRequest
 from downrange.protocol.headers.fields import decode_header
 from downrange.protocol.hosts import encode_host, parse_address
@@ -30,8 +32,9 @@ _REPLY = "reply"
 class ReplyTable:
     """The requests of one session that wait for a reply."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, body_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
         self._clock = clock
+        self._body_bytes_max = body_bytes_max
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     def expect(self, correlation_id: str) -> asyncio.Future[ReceivedMessage]:
@@ -65,11 +68,26 @@ class ReplyTable:
 
     def on_push(self, request: Command, _connection: Connection) -> Command:
         """A broker brings a reply."""
-        message = _pushed_message(request, self._clock.wall_ms())
-        future = self._waiting.get(message.properties.get(names.CORRELATION_ID, ""))
-        if future is not None and not future.done():
-            future.set_result(message)
+        header = decode_header(PushReplyRequest, request.ext_fields)
+        properties = decode_property_text(header.properties or "")
+        future = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
+        if future is None or future.done():
+            return response(request, 0)
+        try:
+            body = self._body(request.body or b"", header.sys_flag)
+        except ProtocolError as error:
+            future.set_exception(
+                InvalidStoredMessageError(f"the reply in topic {header.topic!r}", str(error))
+            )
+        else:
+            properties[names.REPLY_ARRIVE_TIME] = str(self._clock.wall_ms())
+            future.set_result(_reply(header, body, properties))
         return response(request, 0)
+
+    def _body(self, body: bytes, sys_flag: int) -> bytes:
+        if not sys_flag & COMPRESSED:
+            return body
+        return decompress_by_flag(body, sys_flag, bytes_max=self._body_bytes_max)
 
 
 def request_properties(
@@ -109,14 +127,7 @@ def make_reply(request: ReceivedMessage, body: bytes) -> Message:
     return Message.of_properties(reply_topic(cluster), body, properties)
 
 
-def _pushed_message(request: Command, now_ms: int) -> ReceivedMessage:
-    header = decode_header(PushReplyRequest, request.ext_fields)
-    body, sys_flag = request.body or b"", header.sys_flag
-    if sys_flag & COMPRESSED:
-        body = decompress_by_flag(body, sys_flag)
-        sys_flag = without_compressed_bit(sys_flag)
-    properties = decode_property_text(header.properties or "")
-    properties[names.REPLY_ARRIVE_TIME] = str(now_ms)
+def _reply(header: PushReplyRequest, body: bytes, properties: dict[str, str]) -> ReceivedMessage:
     return ReceivedMessage(
         header.topic,
         body,
@@ -124,7 +135,7 @@ def _pushed_message(request: Command, now_ms: int) -> ReceivedMessage:
         header.queue_id,
         0,
         0,
-        sys_flag,
+        without_compressed_bit(header.sys_flag),
         header.born_timestamp,
         _host(header.born_host),
         header.store_timestamp,

@@ -16,8 +16,8 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 class RetrySending:
     """The little producer inside a consumer; topics it gets have their namespace already."""
 
-    def __init__(self, session: Session) -> None:
-        self._settings = settings = ProducerSettings()
+    def __init__(self, session: Session, settings: ProducerSettings | None = None) -> None:
+        self._settings = settings = settings or ProducerSettings()
         frames = SendFrames(
             INNER_GROUP,
             settings.create_topic_key,

@@ -13,6 +13,7 @@ from downrange.client.consumer_settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from downrange.client.invalid_messages import InvalidMessageCounts
 from downrange.client.offset_store import OffsetStore
 from downrange.client.process_queue import ProcessQueue
 from downrange.model.topics import MessageQueue
@@ -35,6 +36,7 @@ def running_info(
     queues: Mapping[MessageQueue, ProcessQueue],
     offsets: OffsetStore,
     stats: ConsumeStats,
+    invalid: InvalidMessageCounts,
     user_info: Mapping[str, str],
 ) -> RunningInfo:
     """The figures of now, under Java's names."""
@@ -45,6 +47,7 @@ def running_info(
             "PROP_CONSUMEORDERLY": _java_bool(is_in_order),
             "PROP_THREADPOOL_CORE_SIZE": str(threads),
             **_life(started_ms, name_servers, "CONSUME_PASSIVELY"),
+            **_invalid(invalid),
         },
         subscription_set=wanted,
         mq_table=_queue_table(queues, offsets),
@@ -61,11 +64,16 @@ def pulling_info(
     subscriptions: Iterable[Subscription],
     queues: Mapping[MessageQueue, ProcessQueue],
     offsets: OffsetStore,
+    invalid: InvalidMessageCounts,
     user_info: Mapping[str, str],
 ) -> RunningInfo:
     """The same of a consumer without a listener."""
     return RunningInfo(
-        properties={**settings, **_life(started_ms, name_servers, "CONSUME_ACTIVELY")},
+        properties={
+            **settings,
+            **_life(started_ms, name_servers, "CONSUME_ACTIVELY"),
+            **_invalid(invalid),
+        },
         subscription_set=_by_topic(subscriptions),
         mq_table=_queue_table(queues, offsets),
         user_consumer_info=dict(user_info),
@@ -168,6 +176,16 @@ def _life(started_ms: int, name_servers: Iterable[str], kind: str) -> dict[str, 
         "PROP_NAMESERVER_ADDR": "".join(f"{server};" for server in name_servers),
         "PROP_CONSUME_TYPE": kind,
         "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),
+    }
+
+
+def _invalid(counts: InvalidMessageCounts) -> dict[str, str]:
+    """Our own: Java does not count messages that it cannot decode."""
+    return {
+        "PROP_INVALID_MESSAGES": str(counts.received),
+        "PROP_INVALID_MESSAGES_DEAD_LETTERED": str(counts.dead_lettered),
+        "PROP_INVALID_MESSAGES_SKIPPED": str(counts.skipped),
+        "PROP_QUEUES_STOPPED": str(counts.stopped_queues),
     }
 
 

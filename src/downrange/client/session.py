@@ -89,7 +89,7 @@ class Session:
         self._process_id = around.process_id()
         self.loop = asyncio.get_running_loop()
         self._starting = asyncio.Lock()
-        self.replies = ReplyTable(around.clock)
+        self.replies = ReplyTable(around.clock, body_bytes_max=settings.body_bytes_max)
         self._handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_ids_changed,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.on_push,

@@ -8,6 +8,7 @@ from downrange.client.acl_signature import Credentials
 from downrange.client.client_id import DEFAULT_INSTANCE
 from downrange.client.errors import RocketMQError
 from downrange.model.names import AUTO_CREATE_TOPIC
+from downrange.protocol.compression import DECOMPRESSED_BYTES_MAX
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import parse_address
 from downrange.protocol.sys_flag import CompressionType
@@ -50,6 +51,7 @@ class ClientSettings:
     connect_timeout_s: float = 3.0
     trace: bool = False
     trace_topic: str = ""  # empty: RMQ_SYS_TRACE_TOPIC
+    body_bytes_max: int = DECOMPRESSED_BYTES_MAX  # of a body that is decompressed
 
     def __post_init__(self) -> None:
         servers = self.name_servers
@@ -65,6 +67,7 @@ class ClientSettings:
             "persist_offsets_interval_s",
             "api_timeout_s",
             "connect_timeout_s",
+            "body_bytes_max",
         ):
             _check_positive(name, getattr(self, name))
 

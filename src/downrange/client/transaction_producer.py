@@ -29,6 +29,7 @@ from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.client.trace import TraceEndTransactionHook
 from downrange.protocol import property_names as names
 from downrange.protocol.command import Command
+from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.broker_to_client import CheckTransactionStateRequest
 from downrange.protocol.headers.fields import decode_header, encode_header
 from downrange.protocol.headers.transaction import (
@@ -264,7 +265,16 @@ class TransactionProducer(Producer):
 def _on_check(session: Session, request: Command, connection: Connection) -> None:
     """Hand the question of a broker to the producer of the group that sent the half message."""
     header = decode_header(CheckTransactionStateRequest, request.ext_fields)
-    (message,) = read_records(request.body or b"", broker_name=header.broker_name or "")
+    try:
+        (message,) = read_records(request.body or b"", broker_name=header.broker_name or "")
+    except (ProtocolError, ValueError) as error:
+        _log.warning(
+            "broker %s asks about a half message at offset %s that cannot be decoded: %s",
+            connection.address,
+            header.tran_state_table_offset,
+            error,
+        )
+        return
     message.topic = without_namespace(message.topic, session.settings.namespace)
     group = message.properties.get(names.PRODUCER_GROUP, "")
     producer = session.producer(group)

@@ -10,6 +10,8 @@ from downrange.client.consumer_settings import (
     PullConsumerSettings,
     PushConsumerSettings,
 )
+from downrange.client.invalid_message import InvalidMessage
+from downrange.client.invalid_messages import InvalidMessageCounts, InvalidMessageHook
 from downrange.client.listeners import Listener, OrderlyListener
 from downrange.client.message import ReceivedMessage
 from downrange.client.pulling import PullResult
@@ -79,6 +81,20 @@ class PushConsumer(_SubscribingMember):
         return self._inner.group
 
     @property
+    def on_invalid_message(self) -> InvalidMessageHook | None:
+        """Takes messages that cannot be decoded, in a listener thread; None: the policy applies."""
+        return self._inner.on_invalid_message
+
+    @on_invalid_message.setter
+    def on_invalid_message(self, hook: InvalidMessageHook | None) -> None:
+        self._inner.on_invalid_message = hook
+
+    @property
+    def invalid_message_counts(self) -> InvalidMessageCounts:
+        """What became of messages that could not be decoded."""
+        return self._inner.invalid_message_counts
+
+    @property
     def queues(self) -> frozenset[MessageQueue]:
         """The queues that are ours now."""
         return self._inner.queues
@@ -119,6 +135,20 @@ class _PullingMember(Member):
     def group(self) -> str:
         """The group as brokers know it."""
         return self._pulling.group
+
+    @property
+    def on_invalid_message(self) -> InvalidMessageHook | None:
+        """Takes messages that cannot be decoded, in the I/O thread: it must not block."""
+        return self._pulling.on_invalid_message
+
+    @on_invalid_message.setter
+    def on_invalid_message(self, hook: InvalidMessageHook | None) -> None:
+        self._pulling.on_invalid_message = hook
+
+    @property
+    def invalid_message_counts(self) -> InvalidMessageCounts:
+        """What became of messages that could not be decoded."""
+        return self._pulling.invalid_message_counts
 
     def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic that can be read."""
@@ -204,6 +234,10 @@ class PullConsumer(_PullingMember):
     ) -> bool:
         """Have a message come to the group again; whether a broker has taken it."""
         return self._call(self._inner.send_back(message, queue, delay_level))
+
+    def dead_letter(self, invalid: InvalidMessage) -> None:
+        """Publish a message that cannot be decoded to the dead-letter topic of the group."""
+        self._call(self._inner.dead_letter(invalid))
 
 
 class LitePullConsumer(_SubscribingMember, _PullingMember):

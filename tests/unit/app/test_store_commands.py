@@ -1,5 +1,6 @@
 """`downrange store` on files that a broker has left: what is there, what is damaged."""
 
+import base64
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from command_line import CommandLine
 from unit.client.consuming import Site
 
+from downrange.protocol.sys_flag import COMPRESSED
 from downrange.testing.virtual_time import run
 
 CONFIG = (
@@ -97,6 +99,22 @@ def test_messages_are_dumped_as_they_were_stored(cli: CommandLine, store: Path) 
     behind = cli.do(*words, "--from", str(rows[4]["physical_offset"])).rows
     assert [row["body"] for row in behind] == ["4", "5"]
     assert cli.do(*words, "-t", "nix").out == ""
+
+
+def test_a_message_that_cannot_be_decoded_is_dumped_with_the_reason(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with Site(tmp_path / "odd") as site:
+            await site.create("orders")
+            await site.send("orders", b"not zlib", sys_flag=COMPRESSED)
+            await site.send("orders", b"good")
+
+    run(main())
+    odd, good = cli.do("store", "dump", str(tmp_path / "odd" / "b1"), "-t", "orders").rows
+    assert good["body"] == "good"
+    assert "ZLIB body is damaged" in str(odd["invalid"])
+    assert base64.b64decode(str(odd["body_base64"])) == b"not zlib"
 
 
 def test_what_is_no_store(cli: CommandLine, tmp_path: Path) -> None:

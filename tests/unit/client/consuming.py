@@ -88,6 +88,7 @@ class Site(MemoryCluster):
         broker: str = "b1",
         properties: str = "",
         at_ms: int | None = None,
+        sys_flag: int = 0,
     ) -> None:
         """One message, as a producer sends it."""
         header = SendRequestV2(
@@ -96,7 +97,7 @@ class Site(MemoryCluster):
             default_topic="TBW102",
             default_topic_queue_nums=4,
             queue_id=queue_id,
-            sys_flag=0,
+            sys_flag=sys_flag,
             born_timestamp=at_ms or self.clock.wall_ms(),
             flag=0,
             properties=f"UNIQ_KEY\x01KEY{next(self._keys):08}\x02{properties}",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from downrange.client.record_reader import read_records
+from downrange.client.record_reader import read_records, read_response
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.compression import compress
 from downrange.protocol.errors import RemoteProtocolError
@@ -96,7 +96,7 @@ def test_long_topics_and_hosts_of_ipv6() -> None:
 def test_an_inner_batch_becomes_its_messages() -> None:
     body = encode_batch([(1, b"one", b""), (2, b"two", encode_properties({"TAGS": "x"}))])
     wrapped = record(body=body, sys_flag=INNER_BATCH | NEED_UNWRAP)
-    first, second = read_records(encode_record(wrapped), offset_delta=1000)
+    first, second = read_response(encode_record(wrapped), offset_delta=1000).messages
     assert (first.body, first.flag, first.queue_offset) == (b"one", 1, 1070)
     assert (second.body, second.tag, second.queue_offset) == (b"two", "x", 1071)
 
@@ -122,3 +122,51 @@ def test_flipped_and_cut_bytes_end_in_a_protocol_error_or_in_messages(
     except RemoteProtocolError:
         return
     assert len(messages) <= 2
+
+
+def test_a_body_that_cannot_be_decoded_leaves_the_records_around_it_alone() -> None:
+    flag = with_compression(0, CompressionType.ZLIB)
+    data = [
+        encode_record(record(queue_offset=70)),
+        encode_record(record(queue_offset=71, body=b"not zlib", sys_flag=flag)),
+        encode_record(record(queue_offset=72)),
+    ]
+    read = read_response(b"".join(data), broker_name="b1")
+    assert [message.queue_offset for message in read.messages] == [70, 72]
+    (invalid,) = read.invalid
+    assert (invalid.queue_offset, invalid.body, invalid.sys_flag) == (71, b"not zlib", flag)
+    assert invalid.properties["KEYS"] == "a b"
+    assert (read.rest_start, read.damage) == (sum(map(len, data)), None)
+
+
+def test_reading_stops_where_the_next_record_cannot_be_found() -> None:
+    first, second = encode_record(record()), bytearray(encode_record(record(queue_offset=71)))
+    second[84:88] = b"\x00\x00\xff\xff"  # the length of the body
+    read = read_response(first + bytes(second) + first)
+    assert [message.queue_offset for message in read.messages] == [70]
+    assert read.rest_start == len(first)
+    assert read.damage is not None
+
+
+def test_the_decompressed_bodies_of_one_response_are_bounded() -> None:
+    flag = with_compression(0, CompressionType.ZSTD)
+    packed = compress(bytes(1000), CompressionType.ZSTD)
+    data = [encode_record(record(queue_offset=at, body=packed, sys_flag=flag)) for at in range(9)]
+    read = read_response(b"".join(data), body_bytes_max=2500)
+    assert [message.queue_offset for message in read.messages] == [0, 1]
+    assert (read.rest_start, read.damage) == (2 * len(data[0]), None)
+    read = read_response(b"".join(data), body_bytes_max=999)
+    assert len(read.invalid) == 9, "none of them is read, and none holds up the others"
+
+
+@given(st.integers(min_value=0, max_value=2**32), st.integers(min_value=1, max_value=3))
+def test_no_damage_makes_the_lenient_reader_fail(seed: int, flips: int) -> None:
+    chance = random.Random(seed)
+    packed = compress(b"x" * 100, CompressionType(1 + seed % 3))
+    flag = with_compression(0, CompressionType(1 + seed % 3))
+    data = bytearray(encode_record(record()) + encode_record(record(body=packed, sys_flag=flag)))
+    for _ in range(flips):
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    read = read_response(bytes(data), body_bytes_max=10_000)
+    assert len(read.messages) + len(read.invalid) <= 2
+    assert (read.rest_start == len(data)) or read.damage is not None

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from downrange.client.message import ReceivedMessage
-from downrange.client.record_reader import read_records
+from downrange.client.record_reader import read_response
 from downrange.protocol.batch import encode_batch
 from downrange.protocol.compression import compress
 from downrange.protocol.errors import RemoteProtocolError
@@ -125,7 +125,7 @@ def test_every_column_says_what_the_reader_of_the_client_says(seed: int) -> None
     )
     decoder = RecordDecoder(KNOWN_COLUMNS, check_crc=True)
     batch = decoder.decode(data, broker_name="broker-a", offset_delta=7)
-    expected = read_records(data, broker_name="broker-a", offset_delta=7)
+    expected = read_response(data, broker_name="broker-a", offset_delta=7).messages
     assert rows_of(batch) == [row_of(message) for message in expected], f"seed {seed}"
 
 

@@ -12,7 +12,13 @@ from downrange.admin.errors import WrongRequestError
 from downrange.admin.offset_plan import Target, TargetKind
 from downrange.admin.reading import TopicReader
 from downrange.app.commands.frame import Call, cluster_command, new_app
-from downrange.app.commands.message_form import DEFAULT_FORM, FORM_HELP, LineForm, as_row
+from downrange.app.commands.message_form import (
+    DEFAULT_FORM,
+    FORM_HELP,
+    LineForm,
+    as_row,
+    warn_invalid,
+)
 from downrange.app.commands.output import Form, Shown, write_line
 from downrange.app.commands.places import PLACES, parse_place
 from downrange.app.commands.topic import TopicArgument
@@ -117,7 +123,13 @@ async def consume(
         return None
     async with call.admin() as admin:
         reader = TopicReader(
-            admin.session, topic, queue_ids=queue or (), broker=broker, tags=tags, sql=sql
+            admin.session,
+            topic,
+            queue_ids=queue or (),
+            broker=broker,
+            tags=tags,
+            sql=sql,
+            on_invalid=warn_invalid,
         )
         await print_from(reader, place, printer, exit_at_end=exit_at_end)
     return None

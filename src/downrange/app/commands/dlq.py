@@ -10,7 +10,7 @@ from downrange.admin.offset_plan import Target, TargetKind
 from downrange.admin.reading import TopicReader
 from downrange.app.commands.frame import Call, DryRunOption, YesOption, cluster_command, new_app
 from downrange.app.commands.group import GroupArgument
-from downrange.app.commands.message_form import COLUMNS, as_table
+from downrange.app.commands.message_form import COLUMNS, as_table, warn_invalid
 from downrange.app.commands.output import Row, Shown, Table
 from downrange.client.message import ReceivedMessage
 from downrange.client.producer import Producer
@@ -47,7 +47,7 @@ async def show(
     """The oldest dead letters of a group."""
     async with call.admin() as admin:
         letters = await admin.dead_letters.of(group)
-        reader = TopicReader(admin.session, letters.topic)
+        reader = TopicReader(admin.session, letters.topic, on_invalid=warn_invalid)
         found = await _letters(reader, count)
     table = as_table(found)
     for row, letter in zip(table.rows, found, strict=True):
@@ -73,7 +73,7 @@ async def resend(
     """Send dead letters again; they stay among the dead letters too."""
     async with call.admin() as admin:
         _ = await admin.dead_letters.of(group)
-        reader = TopicReader(admin.session, dlq_topic(group))
+        reader = TopicReader(admin.session, dlq_topic(group), on_invalid=warn_invalid)
         wanted = frozenset(message_id or ())
         found = [
             letter

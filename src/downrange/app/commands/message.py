@@ -9,9 +9,11 @@ from downrange.admin.errors import NothingThereError, WrongRequestError
 from downrange.admin.offset_plan import Target, TargetKind
 from downrange.admin.reading import TopicReader
 from downrange.app.commands.frame import EXIT_USAGE, Call, Stop, cluster_command, new_app
-from downrange.app.commands.message_form import as_record, as_table
+from downrange.app.commands.message_form import as_record, as_table, warn_invalid
 from downrange.app.commands.output import Form, Shown
 from downrange.app.commands.places import TIMES, parse_time
+from downrange.client.errors import InvalidStoredMessageError
+from downrange.client.invalid_message import InvalidMessage
 from downrange.client.message import ReceivedMessage
 from downrange.model.topics import MessageQueue
 from downrange.runtime.clock import SystemClock
@@ -56,7 +58,9 @@ async def show(
             found = await admin.messages.by_key(topic, key, count_max=count)
         elif at is not None:
             queues = [] if queue is None else [queue]
-            reader = TopicReader(admin.session, topic, queue_ids=queues, broker=broker)
+            reader = TopicReader(
+                admin.session, topic, queue_ids=queues, broker=broker, on_invalid=warn_invalid
+            )
             found = await _from_time(reader, at, count)
         else:
             assert offset is not None
@@ -83,10 +87,16 @@ async def _at_offset(
 ) -> list[ReceivedMessage]:
     if queue_id is None:
         raise WrongRequestError("an offset is a place in a queue; name it with --queue")
-    reader = TopicReader(admin.session, topic, queue_ids=[queue_id], broker=broker)
+    invalid: list[InvalidMessage] = []
+    reader = TopicReader(
+        admin.session, topic, queue_ids=[queue_id], broker=broker, on_invalid=invalid.append
+    )
     found = []
     for queue in await reader.queues():
         found += await _one(reader, queue, offset)
+    for one in invalid:
+        if one.queue_offset == offset and not found:
+            raise InvalidStoredMessageError(str(one), one.reason)
     return found
 
 

@@ -4,8 +4,11 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
+import typer
+
 from downrange.admin.errors import WrongRequestError
 from downrange.app.commands.output import Record, Table, Value
+from downrange.client.invalid_message import InvalidMessage
 from downrange.client.message import ReceivedMessage
 from downrange.protocol import property_names as names
 from downrange.protocol.hosts import format_address
@@ -39,6 +42,25 @@ def as_row(message: ReceivedMessage) -> dict[str, Value]:
     except UnicodeDecodeError:
         row["body_base64"] = base64.b64encode(message.body).decode()
     return row
+
+
+def as_invalid_row(invalid: InvalidMessage) -> dict[str, Value]:
+    """What can be read of a message that cannot be decoded; the body is as stored."""
+    return {
+        "topic": invalid.queue.topic,
+        "broker": invalid.queue.broker_name,
+        "queue": invalid.queue.queue_id,
+        "offset": invalid.queue_offset,
+        "invalid": invalid.reason,
+        "stored_ms": invalid.store_timestamp_ms,
+        "bytes": len(invalid.body),
+        "body_base64": base64.b64encode(invalid.body).decode(),
+    }
+
+
+def warn_invalid(invalid: InvalidMessage) -> None:
+    """Say on standard error which message is left out, and why."""
+    typer.echo(f"downrange: left out: {invalid}: it cannot be decoded: {invalid.reason}", err=True)
 
 
 def user_properties(message: ReceivedMessage) -> dict[str, str]:

@@ -13,10 +13,10 @@ from downrange.app.commands.frame import (
     local_command,
     new_app,
 )
-from downrange.app.commands.message_form import as_row
+from downrange.app.commands.message_form import as_invalid_row, as_row
 from downrange.app.commands.output import Form, Record, Row, Shown, Table, write, write_line
 from downrange.app.stopped_store import NoStoreError, StoppedStore, StoreInUseError
-from downrange.client.record_reader import read_records
+from downrange.client.record_reader import read_response
 from downrange.runtime.durable_file import DurableFileError
 from downrange.runtime.printable import printable
 from downrange.runtime.settings import SettingsError
@@ -114,8 +114,11 @@ def dump(
         for scanned, record in store.records(start):
             if wanted not in {None, scanned[6]} or queue not in {None, scanned[2]}:
                 continue
-            for message in read_records(record):
+            read = read_response(record)
+            for message in read.messages:
                 write_line({"physical_offset": scanned[0], **as_row(message)})
+            for invalid in read.invalid:
+                write_line({"physical_offset": scanned[0], **as_invalid_row(invalid)})
             if left is not None:
                 left -= 1
                 if left == 0:

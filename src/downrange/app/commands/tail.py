@@ -16,7 +16,7 @@ from downrange.app.commands.consume import (
     TagsOption,
 )
 from downrange.app.commands.frame import Call, cluster_command, new_app
-from downrange.app.commands.message_form import DEFAULT_FORM
+from downrange.app.commands.message_form import DEFAULT_FORM, warn_invalid
 from downrange.app.commands.output import Shown
 from downrange.app.commands.topic import TopicArgument
 from downrange.client.message import ReceivedMessage
@@ -51,7 +51,13 @@ async def tail(
     printer = Printer(call.form, line_form, count)
     async with call.admin() as admin:
         reader = TopicReader(
-            admin.session, topic, queue_ids=queue or (), broker=broker, tags=tags, sql=sql
+            admin.session,
+            topic,
+            queue_ids=queue or (),
+            broker=broker,
+            tags=tags,
+            sql=sql,
+            on_invalid=warn_invalid,
         )
         spans = await reader.spans(Target(TargetKind.SHIFT, -lines))
         last: deque[ReceivedMessage] = deque(maxlen=lines)
