@@ -7,6 +7,7 @@ from typing import Final
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.monitoring.settings import MonitoringSettings
 from downrange.nameserver.settings import NameServerSettings
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.settings import SettingFacts, facts_of
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
@@ -22,6 +23,7 @@ _PARTS: Final = (
     ("Name server", facts_of(NameServerSettings)),
     ("Broker", facts_of(BrokerSettings)),
     ("Broker: its store", facts_of(StoreFileSettings)),
+    ("Both: connections and requests", facts_of(ConnectionSettings)),
     ("Both: pages for operators' tools", facts_of(MonitoringSettings)),
 )
 

@@ -18,7 +18,10 @@ from downrange.monitoring.exposition import Exposition
 from downrange.monitoring.observed_nameserver import ObservedNameServer
 from downrange.monitoring.process_metrics import add_process_families
 from downrange.nameserver.view import NameServerView
+from downrange.remoting.intake import Intake
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.disk import Disk
+from downrange.runtime.loop_watch import LoopWatch
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
@@ -58,7 +61,13 @@ def test_every_metric_is_named_on_the_page_and_none_besides() -> None:
             deque(collect_broker(page, view, StoreTimes(), Disk(), 0), maxlen=0)
 
         cluster.run(collect())
-    view = NameServerView(brokers_by_cluster={}, topic_count=0, connection_count=0)
+    view = NameServerView(
+        brokers_by_cluster={},
+        topic_count=0,
+        connection_count=0,
+        watch=LoopWatch(),
+        intake=Intake(ConnectionSettings(), lambda: 0.0),
+    )
     deque(ObservedNameServer(lambda: view).collect(page), maxlen=0)
     add_process_families(page, "1")
     names = set(page.names)

@@ -25,6 +25,7 @@ from downrange.monitoring.observed_broker import ObservedBroker
 from downrange.monitoring.settings import MonitoringSettings
 from downrange.remoting.network import TcpNetwork
 from downrange.remoting.server import CONNECTIONS_MAX
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.blocking import BlockingThread
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
@@ -70,6 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         process_id=os.getpid(),
         # Logs and queues are files too, and those of a full broker are more than a few.
         connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
+        connections=settings.connections,
     )
     door = settings.monitoring.door
 
@@ -98,6 +100,7 @@ class ProcessSettings:
     broker: BrokerSettings
     store_files: StoreFileSettings
     monitoring: MonitoringSettings
+    connections: ConnectionSettings
 
 
 def read_settings(
@@ -129,12 +132,13 @@ def read_settings(
             *more,
         )
     )
-    keys = keys_of(BrokerSettings, StoreFileSettings, MonitoringSettings)
+    keys = keys_of(BrokerSettings, StoreFileSettings, MonitoringSettings, ConnectionSettings)
     layered(source, keys, given, environ)
     settings = ProcessSettings(
         source.read(BrokerSettings),
         source.read(StoreFileSettings),
         source.read(MonitoringSettings),
+        source.read(ConnectionSettings),
     )
     for entry in source.unused:
         _log.warning("%s: no such setting: %s", entry.place, entry.key)

@@ -21,6 +21,7 @@ from downrange.nameserver.server import NameServer
 from downrange.nameserver.settings import WITHOUT_EFFECT, NameServerSettings
 from downrange.remoting.network import TcpNetwork
 from downrange.remoting.server import CONNECTIONS_MAX
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.runtime.open_files import raise_limit
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     start_log(arguments)
     try:
-        settings, monitoring = read_settings(
+        settings, monitoring, connections = read_settings(
             arguments.config,
             port=arguments.port,
             host=arguments.host,
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             Disk(),
             on_failure=on_failure,
             connections_max=connections_max,
+            connections=connections,
         )
         if door is None:
             return server
@@ -80,7 +82,7 @@ def read_settings(
     host: str | None = None,
     more: tuple[tuple[str, str, str | None], ...] = (),
     environ: Mapping[str, str] | None = None,
-) -> tuple[NameServerSettings, MonitoringSettings]:
+) -> tuple[NameServerSettings, MonitoringSettings, ConnectionSettings]:
     """Settings of a file, under the environment's, under the command line's.
 
     What nobody knows is logged.
@@ -96,8 +98,13 @@ def read_settings(
             *more,
         )
     )
-    layered(source, keys_of(NameServerSettings, MonitoringSettings), given, environ or {})
-    settings = source.read(NameServerSettings), source.read(MonitoringSettings)
+    keys = keys_of(NameServerSettings, MonitoringSettings, ConnectionSettings)
+    layered(source, keys, given, environ or {})
+    settings = (
+        source.read(NameServerSettings),
+        source.read(MonitoringSettings),
+        source.read(ConnectionSettings),
+    )
     for entry in source.unused:
         if entry.key in WITHOUT_EFFECT:
             _log.info("%s: %s has no effect in this name server", entry.place, entry.key)

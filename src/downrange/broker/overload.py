@@ -1,23 +1,22 @@
 """What is refused when the broker cannot keep up, and how the peer is told.
 
 One event loop serves everybody, so nothing queues for a thread. What can pile up is who waits:
-sends for the disk, pulls for messages, requests for the answer of somebody else. And if a turn of
-the loop takes long, what producers have sent waits unread. Each has a bound under the name that
-RocketMQ gives it; beyond it the answer is SYSTEM_BUSY: clients try again later or elsewhere.
+sends for the disk, pulls for messages, requests for the answer of somebody else, and requests that
+were read for those before them. Each has a bound under the name that RocketMQ gives it; beyond it
+the answer is SYSTEM_BUSY: clients try again later or elsewhere.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from downrange.broker.settings import BrokerSettings
 from downrange.protocol.command import Command
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.loop_watch import LoopWatch
 
 ROOM_MAX = 1 << 30
-TICK_S = 0.05  # between two looks at the loop's own delay
 
 
 def overloaded(what: str) -> Refused:
@@ -27,31 +26,68 @@ def overloaded(what: str) -> Refused:
     )
 
 
+class WaitLimit:
+    """How long a request that was read may wait until it is served. Owned by the event loop.
+
+    RocketMQ counts the same: from reading a request to serving it. What waits here is what was read
+    in one turn of the loop, so the wait of a request is the time for which those before it have
+    been served. A pause is not a wait: it is over when the next request is looked at, and refusing
+    would help nobody. So no single step counts for more than half of the limit (`LoopWatch`), and
+    requests are refused only where many slow ones are before them. What waits unread in the kernel
+    is not counted, as in RocketMQ: it has been read by nobody.
+    """
+
+    def __init__(self, watch: LoopWatch, setting: str, waiting: Callable[[], int]) -> None:
+        self._watch = watch
+        self._setting = setting
+        self._waiting = waiting
+        self.wait_s_max = float("inf")
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether the request that is served now has waited too long."""
+        return self._watch.busy_s > self.wait_s_max
+
+    def refusal(self) -> Refused:
+        """What to answer then, in RocketMQ's words."""
+        return Refused(
+            ResponseCode.SYSTEM_BUSY,
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+            f"period in queue: {self._watch.busy_s * 1000:.0f}ms, size of queue: {self._waiting()};"
+            f" {self._setting} is {self.wait_s_max * 1000:.0f}",
+        )
+
+
 class Gate:
     """Whether requests of one kind are taken at the moment. Owned by the event loop.
 
-    `is_closed` is looked at for every request, so it is a plain attribute, kept by whoever finds
-    that there is too much or enough room again. `room` is how many may still come before it closes.
+    `is_closed` is looked at for every request. `close` and `open` are called by whoever finds that
+    there is too much or enough room again; `room` is how many may still come before it closes.
     """
 
-    def __init__(self) -> None:
-        self.is_closed = False
+    def __init__(self, wait: WaitLimit) -> None:
+        self.wait = wait
         self.room = ROOM_MAX
         self._remarks: dict[str, str] = {}
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the request that is served now has to be refused."""
+        return bool(self._remarks) or self.wait.is_exceeded
 
     def close(self, cause: str, remark: str) -> None:
         """Refuse with this text from now on, until `open` is called for the same cause."""
         self._remarks[cause] = remark
-        self.is_closed = True
 
     def open(self, cause: str) -> None:
         """This cause is gone; others may be left."""
         self._remarks.pop(cause, None)
-        self.is_closed = bool(self._remarks)
 
     def refusal(self) -> Refused:
         """What to answer while the gate is closed."""
-        return Refused(ResponseCode.SYSTEM_BUSY, "; ".join(self._remarks.values()))
+        if self._remarks:
+            return Refused(ResponseCode.SYSTEM_BUSY, "; ".join(self._remarks.values()))
+        return self.wait.refusal()
 
 
 class WaitingSends:
@@ -77,61 +113,6 @@ class WaitingSends:
                 self._gate.close("disk", refusal.remark)
         elif was_full:
             self._gate.open("disk")
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How late the loop may be before requests of one kind are refused."""
-
-    gate: Gate
-    setting: str
-    wait_ms_max: int
-
-
-class LoopLag:
-    """Measures how late the event loop comes to what is due, and closes gates when it stays late.
-
-    `tick` is called every `TICK_S`. One late call is a hiccup: what waited is served. Two in a row
-    mean that requests come in faster than they are served; then those are refused that have waited
-    longer than their patience, which is as long as RocketMQ leaves them in a queue.
-    """
-
-    def __init__(
-        self,
-        now_s: Callable[[], float],
-        waiting: Callable[[], int],
-        patiences: tuple[Patience, ...],
-    ) -> None:
-        self._now_s = now_s
-        self._waiting = waiting
-        self._patiences = patiences
-        self._due_s = now_s() + TICK_S
-        self._last_late_ms = 0
-        self.late_ms = 0
-
-    def change(self, patiences: tuple[Patience, ...]) -> None:
-        """Follow other bounds from now on."""
-        for patience in self._patiences:
-            patience.gate.open("late")
-        self._patiences = patiences
-
-    def tick(self) -> None:
-        """Look at the clock."""
-        now_s = self._now_s()
-        self._last_late_ms = self.late_ms
-        self.late_ms = max(int((now_s - self._due_s) * 1000), 0)
-        self._due_s = now_s + TICK_S
-        lasting_ms = min(self.late_ms, self._last_late_ms)
-        for patience in self._patiences:
-            if lasting_ms >= patience.wait_ms_max:
-                patience.gate.close(
-                    "late",
-                    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
-                    f"period in queue: {lasting_ms}ms, size of queue: {self._waiting()}; the event "
-                    f"loop is late, {patience.setting} is {patience.wait_ms_max}",
-                )
-            elif patience.gate.is_closed:
-                patience.gate.open("late")
 
 
 class WaitingRoom:
@@ -172,11 +153,11 @@ class WaitingRoom:
 class Protection:
     """All bounds of one broker. Owned by its event loop."""
 
-    def __init__(self, settings: BrokerSettings, now_s: Callable[[], float]) -> None:
-        self.sends = Gate()
-        self.pulls = Gate()
+    def __init__(self, settings: BrokerSettings, watch: LoopWatch) -> None:
+        self._watch = watch
+        self.sends = Gate(WaitLimit(watch, "waitTimeMillsInSendQueue", self._waiting_sends))
+        self.pulls = Gate(WaitLimit(watch, "waitTimeMillsInPullQueue", self._waiting_sends))
         self.waiting_sends = WaitingSends(self.sends, settings.waiting_sends_max)
-        self.lag = LoopLag(now_s, lambda: self.waiting_sends.count, self._patiences(settings))
         self.replies = WaitingRoom(
             "replies", "replyThreadPoolQueueCapacity", settings.waiting_replies_max
         )
@@ -188,17 +169,26 @@ class Protection:
             "loadBalanceThreadPoolQueueCapacity",
             settings.waiting_assignments_max,
         )
+        self._set_wait_limits(settings)
+
+    @property
+    def late_ms(self) -> int:
+        """How late the event loop came to its last tick."""
+        return int(self._watch.late_s * 1000)
 
     def change(self, settings: BrokerSettings) -> None:
         """Follow other bounds from now on."""
-        self.lag.change(self._patiences(settings))
+        self._set_wait_limits(settings)
         self.waiting_sends.capacity = settings.waiting_sends_max
         self.waiting_sends.note(self.waiting_sends.count)
 
-    def _patiences(self, settings: BrokerSettings) -> tuple[Patience, ...]:
+    def _waiting_sends(self) -> int:
+        return self.waiting_sends.count
+
+    def _set_wait_limits(self, settings: BrokerSettings) -> None:
         if not settings.fails_fast:
-            return ()
-        return (
-            Patience(self.sends, "waitTimeMillsInSendQueue", settings.send_wait_ms_max),
-            Patience(self.pulls, "waitTimeMillsInPullQueue", settings.pull_wait_ms_max),
-        )
+            self.sends.wait.wait_s_max = self.pulls.wait.wait_s_max = float("inf")
+            return
+        self.sends.wait.wait_s_max = settings.send_wait_ms_max / 1000
+        self.pulls.wait.wait_s_max = settings.pull_wait_ms_max / 1000
+        self._watch.lap_s_counted = min(settings.send_wait_ms_max, settings.pull_wait_ms_max) / 2000

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from downrange.broker.assembly import Assembler, Assembly
@@ -13,7 +13,7 @@ from downrange.broker.handlers.admin.config_file import ConfigFile
 from downrange.broker.handlers.admin.routes import admin_routes
 from downrange.broker.handlers.admin.runtime_info import WaitingLines
 from downrange.broker.hooks import BrokerHooks
-from downrange.broker.overload import TICK_S, Protection
+from downrange.broker.overload import Protection
 from downrange.broker.rates import SAMPLE_S, Rates
 from downrange.broker.registration import Registrar, registration_of
 from downrange.broker.request_times import RequestTimes
@@ -33,9 +33,11 @@ from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.network import Network
 from downrange.remoting.server import CONNECTIONS_MAX, RemotingServer
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
+from downrange.runtime.loop_watch import LoopWatch
 from downrange.runtime.service import OnFailure, Supervisor
 from downrange.store.message_store import MessageStore
 from downrange.store.offset_tables import DelayOffsets, delay_offsets_file
@@ -60,6 +62,7 @@ class Surroundings:
     syncs: BlockingRunner
     process_id: int
     connections_max: int = CONNECTIONS_MAX
+    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
 
 class Broker:
@@ -83,7 +86,8 @@ class Broker:
         self._settings = settings
         self._store_files = store_files
         self._around = around
-        self._supervisor = Supervisor(on_failure)
+        self._watch = LoopWatch(around.clock.monotonic_s)
+        self._supervisor = Supervisor(on_failure, self._watch)
         self._client = RemotingClient(around.network)
         self._routes: dict[int, Handler] = {}
         self._server = RemotingServer(
@@ -93,6 +97,8 @@ class Broker:
             on_close=self._on_close,
             idle_s_max=settings.idle_s_max,
             connections_max=around.connections_max,
+            settings=around.connections,
+            watch=self._watch,
         )
         self.stats = BrokerStats()
         self._rates = Rates(self.stats, around.clock, settings.cluster_name)
@@ -123,7 +129,7 @@ class Broker:
         tables.load()
         self._tables = tables
         self.stats.is_system = tables.topics.is_system
-        protection = Protection(settings, asyncio.get_running_loop().time)
+        protection = Protection(settings, self._watch)
         self._keeper = keeper = StoreKeeper(
             store, self._supervisor, around.syncs, protection.waiting_sends.note
         )
@@ -168,7 +174,6 @@ class Broker:
         keeper.start()
         parts.delayed.start()
         self._start_jobs(tables, parts)
-        self._supervisor.every("measure lag", TICK_S, protection.lag.tick)
         await self._server.accept()
         await registrar.register()
         self._view = self._viewer(store, tables, registrar, address, waiting)
@@ -310,6 +315,8 @@ class Broker:
             request_times=self._request_times,
             is_known=registrar.is_known,
             sync_wait_s=0.0 if self._keeper is None else self._keeper.sync_wait_s,
+            watch=self._watch,
+            intake=self._server.intake,
         )
 
     def _follow_changes(

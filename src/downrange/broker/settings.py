@@ -120,10 +120,16 @@ class BrokerSettings:
         "brokerFastFailureEnable", True, about="refuse what has waited too long"
     )
     send_wait_ms_max: int = setting(
-        "waitTimeMillsInSendQueue", 200, least=1, about="a loop this late refuses sends"
+        "waitTimeMillsInSendQueue",
+        200,
+        least=1,
+        about="a send that waited longer behind others is refused",
     )
     pull_wait_ms_max: int = setting(
-        "waitTimeMillsInPullQueue", 5_000, least=1, about="a loop this late refuses pulls"
+        "waitTimeMillsInPullQueue",
+        5_000,
+        least=1,
+        about="a pull that waited longer behind others is refused",
     )
 
     @property

@@ -10,6 +10,8 @@ from downrange.broker.request_times import RequestTimes
 from downrange.broker.settings import BrokerSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.tables import BrokerTables
+from downrange.remoting.intake import Intake
+from downrange.runtime.loop_watch import LoopWatch
 from downrange.store.message_store import MessageStore
 
 
@@ -26,6 +28,8 @@ class BrokerView:
     waiting: WaitingLines
     connection_count: int
     request_times: RequestTimes | None  # None: not measured
+    watch: LoopWatch
+    intake: Intake
     is_known: bool  # to a name server at least; True if there is none to tell
     sync_wait_s: float  # how long senders have waited for the running sync; 0 if none does
 
@@ -34,7 +38,7 @@ def waiting_lines(
     settings: BrokerSettings, protection: Protection, parts: Assembly
 ) -> WaitingLines:
     """The requests that wait; parked pulls are idle, not waiting."""
-    late_ms = protection.lag.late_ms
+    late_ms = protection.late_ms
     sends = protection.waiting_sends
     return WaitingLines(
         sends=WaitingLine(sends.count, sends.capacity, late_ms),

@@ -13,6 +13,7 @@ from downrange.broker.clients import ConnectedClient
 from downrange.broker.request_times import BOUNDS_MS
 from downrange.broker.view import BrokerView
 from downrange.model.names import is_dlq_topic, is_retry_topic, is_system_group
+from downrange.monitoring.connection_metrics import add_connection_families
 from downrange.monitoring.consumer_lag import GroupLag, StoreTimes, group_lags
 from downrange.monitoring.exposition import Exposition, Section, Steps, label_text
 from downrange.protocol.record import decode_record
@@ -49,6 +50,7 @@ def collect_broker(
     for collect in (
         partial(_storage, disk=disk, now_ms=now_ms),
         _state,
+        _held_up,
         _traffic,
         _latencies,
         _connections,
@@ -192,6 +194,11 @@ def _state(view: BrokerView, section: Section) -> Steps:
     section.gauge("rocketmq_consumer_group_number", "Consumer groups").add(len(view.tables.groups))
     late = section.gauge("downrange_loop_late_milliseconds", "How late the event loop is")
     late.add(waiting.sends.wait_ms)
+    yield
+
+
+def _held_up(view: BrokerView, section: Section) -> Steps:
+    add_connection_families(section, view.watch, view.intake)
     yield
 
 

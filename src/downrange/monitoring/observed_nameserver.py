@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from downrange.monitoring.connection_metrics import add_connection_families
 from downrange.monitoring.exposition import Exposition, Steps
 from downrange.monitoring.readiness import Problem
 from downrange.nameserver.view import NameServerView
@@ -39,4 +40,5 @@ class ObservedNameServer:
         topics.add(view.topic_count)
         connections = section.gauge("downrange_nameserver_connections", "Open connections")
         connections.add(view.connection_count)
+        add_connection_families(page.section({"node_type": "nameserver"}), view.watch, view.intake)
         yield

@@ -19,8 +19,10 @@ from downrange.remoting.connection import Connection
 from downrange.remoting.errors import RemotingError
 from downrange.remoting.network import Network
 from downrange.remoting.server import CONNECTIONS_MAX, RemotingServer
+from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
+from downrange.runtime.loop_watch import LoopWatch
 from downrange.runtime.service import OnFailure, Supervisor
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class NameServer:
         *,
         on_failure: OnFailure = _only_logged,
         connections_max: int = CONNECTIONS_MAX,
+        connections: ConnectionSettings | None = None,
     ) -> None:
         self._host, self._port = settings.host, settings.port
         self._scan_interval_s = settings.scan_interval_ms / 1000
@@ -57,7 +60,8 @@ class NameServer:
         self._settings = CurrentSettings(settings, disk)
         self._kv = KvTable(disk, settings.kv_config_path.expanduser())
         self._table = RouteTable()
-        self._supervisor = Supervisor(on_failure)
+        self._watch = LoopWatch(clock.monotonic_s)
+        self._supervisor = Supervisor(on_failure, self._watch)
         self._brokers = RemotingClient(network, connect_timeout_s=NOTICE_TIMEOUT_S)
         handlers = NameServerHandlers(self._table, self._kv, self._settings, clock, self._notify)
         self._server = RemotingServer(
@@ -67,6 +71,8 @@ class NameServer:
             on_close=self._on_close,
             idle_s_max=settings.idle_s_max,
             connections_max=connections_max,
+            settings=connections,
+            watch=self._watch,
         )
 
     def view(self) -> NameServerView | None:
@@ -81,6 +87,8 @@ class NameServer:
             },
             topic_count=len(self._table.topics.names()),
             connection_count=len(self._server.connections),
+            watch=self._watch,
+            intake=self._server.intake,
         )
 
     async def start(self) -> str:

@@ -70,7 +70,7 @@ class FrameDecoder:
     known frame start any more, every later call fails alike and the connection must be closed.
     """
 
-    __slots__ = ("_chunk", "_frame_bytes_max", "_partial", "_position", "has_more")
+    __slots__ = ("_chunk", "_frame_bytes_max", "_partial", "_position", "has_more", "held_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -79,6 +79,7 @@ class FrameDecoder:
         # A frame that spans reads collects here; growing it in place costs each byte once.
         self._partial = bytearray()
         self.has_more = False  # whether it is worth while to ask for frames
+        self.held_bytes = 0  # fed and not yet given out, as of the last call for frames
 
     def feed(self, data: bytes) -> None:
         """Take what the connection has read."""
@@ -107,6 +108,7 @@ class FrameDecoder:
         frames: list[Frame] = []
         if self._partial and not self._take_partial():
             self.has_more = False
+            self.held_bytes = len(self._partial)
             return frames
         chunk, start = self._chunk, self._position
         chunk_bytes = len(chunk)
@@ -130,8 +132,10 @@ class FrameDecoder:
             self._chunk = b""  # an idle connection must not hold on to its last read
             self._position = 0
             self.has_more = False
+            self.held_bytes = 0
         else:
             self._position = start
+            self.held_bytes = chunk_bytes - start
             if not frames:
                 self._check_start(chunk, start)
                 self.has_more = False
@@ -156,6 +160,16 @@ class FrameDecoder:
     def buffered_bytes(self) -> int:
         """How many bytes were fed and not yet given out; not 0 at the end means a torn frame."""
         return len(self._partial) + len(self._chunk) - self._position
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the next frame still lacks; 0 while its length is not known."""
+        data, start = (self._partial, 0) if self._partial else (self._chunk, self._position)
+        if len(data) - start < _LENGTH_BYTES:
+            return 0
+        (length,) = _LENGTH.unpack_from(data, start)
+        assert isinstance(length, int)
+        return max(length + _LENGTH_BYTES - (len(data) - start), 0)
 
     def _take_partial(self) -> bool:
         partial = self._partial

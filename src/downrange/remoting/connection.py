@@ -6,24 +6,25 @@ only one that has to wait returns a coroutine, which gets a task of its own.
 """
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import cast
 
 from downrange.protocol.command import Command, request, response
 from downrange.protocol.command_codec import decode_command, encode_command
-from downrange.protocol.errors import ProtocolError, RemoteProtocolError
+from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.frame import FRAME_BYTES_MAX, Frame, FrameDecoder
 from downrange.protocol.hosts import encode_host, format_address
 from downrange.protocol.response_codes import ResponseCode
-from downrange.remoting.errors import (
-    ConnectionLostError,
-    Refused,
-    RequestTimeoutError,
-    TooManyRequestsError,
-)
+from downrange.remoting import answers
+from downrange.remoting.answers import add_answer, answer_to_error
+from downrange.remoting.errors import ConnectionLostError
+from downrange.remoting.intake import Intake
+from downrange.remoting.pending_calls import PendingCalls
+from downrange.remoting.read_pauses import Pause, ReadPauses
+from downrange.remoting.request_limits import RequestTooLargeError
 from downrange.remoting.turn import Turn
+from downrange.remoting.waiting_requests import WaitingRequests, subject_of
 
 _log = logging.getLogger(__name__)
 
@@ -34,15 +35,12 @@ GATHERED_BYTES_MAX = 16 * 1024  # a larger command is written at once, with thos
 COMMANDS_TOGETHER_MAX = 4
 ANSWERS_TOGETHER_MAX = 16
 FRAMES_TOGETHER_MAX = ANSWERS_TOGETHER_MAX
-CALLS_MAX = 65_535  # requests of ours that wait for an answer, RocketMQ's own bound
 # The same for answers of handlers, which may be large and have several parts.
 ANSWER_PARTS_MAX = 128
 ANSWER_PART_BYTES_MAX = 64 * 1024
-WAITING_REQUESTS_MAX = 4_096  # requests of the peer whose handler waits
 
-# What a handler gives: a command, bytes that are a whole frame, the parts of one, nothing (one-way,
-# or answered later with `Connection.reply`), or a coroutine that gives one of these.
-Answer = Command | bytes | list[bytes | memoryview] | None
+# A handler that has to wait gives a coroutine, which gives its answer.
+Answer = answers.Answer
 Handler = Callable[[Command, "Connection"], Answer | Coroutine[None, None, Answer]]
 
 
@@ -62,6 +60,7 @@ class Connection(asyncio.Protocol):
         on_close: Callable[["Connection"], None] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         turn: Turn | None = None,
+        intake: Intake | None = None,
     ) -> None:
         self._handlers = handlers
         self._on_open = on_open
@@ -69,9 +68,8 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self._opaques = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[Command]] = {}
-        self._waiting: set[asyncio.Task[None]] = set()
+        self._calls = PendingCalls(self._loop)
+        self._waiting = WaitingRequests(self._loop, turn.watch if turn is not None else None)
         # What `remoting.turn` says of them; the answers are those of this turn of the loop.
         self.answers: list[bytes | memoryview] = []
         self.frames: list[Frame] = []
@@ -79,12 +77,18 @@ class Connection(asyncio.Protocol):
         self._turn = turn
         self._is_accepted = turn is not None
         self._is_due = False  # read, and to be served when the turn is over
-        self._may_read = True
+        self._intake = intake
+        self._decode = decode_command if intake is None else intake.limits.decode
+        self._limits_rate = intake is not None and intake.addresses.limits_bytes
+        self._watch = turn.watch if turn is not None else None
+        self._held_bytes = 0  # of an incomplete frame, as the budget knows
+        self._pauses = ReadPauses()
         self.is_writable = True
         self.is_closed = False
         self.last_read_s = 0.0
         self.host = bytes(8)  # the peer's address as records carry it
         self.address = "?"
+        self.ip = ""
 
     # --- what the transport calls ----------------------------------------------------------
 
@@ -97,6 +101,7 @@ class Connection(asyncio.Protocol):
         if name:
             self.address = format_address(str(name[0]), int(name[1]))
             self.host = encode_host(str(name[0]), int(name[1]))
+            self.ip = str(name[0])
         self.last_read_s = self._loop.time()
         if self._on_open is not None:
             self._on_open(self)
@@ -105,6 +110,8 @@ class Connection(asyncio.Protocol):
         """Answer every whole frame that has arrived."""
         self.last_read_s = self._loop.time()
         self._decoder.feed(data)
+        if self._limits_rate:
+            self._pause_for_rate(len(data))
         if self._turn is not None:
             self._is_due = True
             self._turn.add(self, len(data))
@@ -127,6 +134,9 @@ class Connection(asyncio.Protocol):
                     self.frames = self._decoder.next_frames(FRAMES_TOGETHER_MAX)
                 except RemoteProtocolError as error:
                     self._end_for(error)
+                if self._held_bytes and self.frames and self._intake is not None:
+                    self._held_bytes = 0
+                    self._intake.budget.release(self)
         return len(self.frames) - self.position
 
     def serve(self) -> None:
@@ -145,11 +155,7 @@ class Connection(asyncio.Protocol):
                             continue
                     else:
                         self.position += 1
-                        command = decode_command(frames[position])
-                        if command.is_response:
-                            self._take_reply(command)
-                            continue
-                        self._serve(command, answers)
+                        self._serve_frame(frames[position], answers)
                         if not answers or (
                             len(answers) < ANSWER_PARTS_MAX
                             and len(answers[-1]) < ANSWER_PART_BYTES_MAX
@@ -163,6 +169,8 @@ class Connection(asyncio.Protocol):
         except Exception:  # noqa: BLE001 - the others of this turn are still to be served
             _log.exception("closing %s, which could not be served", self.address)
             self.abort()
+        if self._held_bytes != self._decoder.held_bytes:
+            self._note_held()
 
     def pause_writing(self) -> None:
         """The peer reads too slowly: read no more of its requests until it has caught up.
@@ -170,8 +178,10 @@ class Connection(asyncio.Protocol):
         Only the end that was connected to does so: if both did, each could wait for the other.
         """
         self.is_writable = False
-        if self._is_accepted and self._transport is not None:
-            self._transport.pause_reading()
+        if self._is_accepted:
+            self._pauses.add(Pause.UNREAD, self._transport)
+            if self._intake is not None:
+                self._intake.budget.note_unsent(self, self.unsent_bytes)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
@@ -180,19 +190,19 @@ class Connection(asyncio.Protocol):
         if not self._is_accepted or transport is None or transport.is_closing():
             return
         self.last_read_s = self._loop.time()  # it lives
-        if self._may_read:
-            transport.resume_reading()
+        self._pauses.remove(Pause.UNREAD, transport)
+        if self._intake is not None:
+            self._intake.budget.note_unsent(self, 0)
+        if not self._pauses.is_stopped:
             self._loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
         """Tell everybody who waits."""
         self.is_closed = True
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(ConnectionLostError(f"{self.address} closed the connection"))
-        self._calls.clear()
-        for task in self._waiting:
-            task.cancel()
+        self._calls.fail_all(self.address)
+        if self._intake is not None:
+            self._intake.budget.forget(self)
+        self._waiting.cancel()
         if self._on_close is not None:
             self._on_close(self)
 
@@ -209,20 +219,16 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for its answer."""
         if self.is_closed:
             raise ConnectionLostError(f"{self.address} is not connected")
-        if len(self._calls) >= CALLS_MAX:
-            raise TooManyRequestsError(
-                f"{CALLS_MAX} requests to {self.address} wait for an answer already"
-            )
-        opaque = next(self._opaques) & 0x7FFFFFFF
-        future: asyncio.Future[Command] = self._loop.create_future()
-        self._calls[opaque] = future
-        timer = self._loop.call_later(timeout_s, self._expire, opaque, code, timeout_s)
+        opaque, future = self._calls.add(self.address)
+        timer = self._loop.call_later(
+            timeout_s, self._calls.expire, opaque, self.address, code, timeout_s
+        )
         try:
             self.send(request(code, opaque=opaque, ext_fields=ext_fields, body=body))
             return await future
         finally:
             timer.cancel()
-            self._calls.pop(opaque, None)
+            self._calls.forget(opaque)
 
     def expect(self) -> tuple[int, asyncio.Future[Command]]:
         """A number for a request that the caller writes and times itself, and its answer to be.
@@ -231,21 +237,15 @@ class Connection(asyncio.Protocol):
         """
         if self.is_closed:
             raise ConnectionLostError(f"{self.address} is not connected")
-        if len(self._calls) >= CALLS_MAX:
-            raise TooManyRequestsError(
-                f"{CALLS_MAX} requests to {self.address} wait for an answer already"
-            )
-        opaque = next(self._opaques) & 0x7FFFFFFF
-        future = self._calls[opaque] = self._loop.create_future()
-        return opaque, future
+        return self._calls.add(self.address)
 
     def forget(self, opaque: int) -> None:
         """Wait for an answer no more."""
-        self._calls.pop(opaque, None)
+        self._calls.forget(opaque)
 
     def next_opaque(self) -> int:
         """A number for a request without an answer."""
-        return next(self._opaques) & 0x7FFFFFFF
+        return self._calls.next_opaque()
 
     def send_one_way(
         self, code: int, ext_fields: dict[str, str] | None = None, body: bytes | None = None
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
         """Write the answer of a handler that had none at once."""
         if answer is not None:
             out: list[bytes | memoryview] = []
-            _add(answer, out)
+            add_answer(answer, out)
             self._write(out)
 
     def serve_with(self, handlers: Mapping[int, Handler]) -> None:
@@ -286,9 +286,23 @@ class Connection(asyncio.Protocol):
         """Serve what was read, and read no more: the connection is about to be closed."""
         if self._is_due:
             self.serve()
-        self._may_read = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        self._pauses.add(Pause.STOPPED, self._transport)
+
+    def pause_receiving(self) -> None:
+        """Read no more until `resume_receiving`: there is no memory for the rest of a request."""
+        self._pauses.add(Pause.MEMORY, self._transport)
+
+    def resume_receiving(self) -> None:
+        """Read again."""
+        self._pauses.remove(Pause.MEMORY, self._transport)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that are held because the peer does not read its responses."""
+        if self._transport is None or self.is_closed:
+            return 0
+        unserved = 0 if self.is_writable else self._decoder.buffered_bytes
+        return self._transport.get_write_buffer_size() + unserved
 
     def close(self) -> None:
         """Answer what was read, write what is there and close."""
@@ -313,8 +327,44 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Serve what had been read before the peer fell behind."""
         if not self.is_closed:
+            if self._watch is not None:
+                self._watch.begin()
             self.serve()
             self.flush()
+
+    def _pause_for_rate(self, count: int) -> None:
+        assert self._intake is not None
+        delay_s = self._intake.addresses.delay_s(self.ip, count)
+        if delay_s:
+            self._pauses.add(Pause.RATE, self._transport)
+            self._loop.call_later(delay_s, self._pauses.remove, Pause.RATE, self._transport)
+
+    def _note_held(self) -> None:
+        """Tell the budget; what a peer holds that does not read is counted as unsent."""
+        held_bytes = self._decoder.held_bytes
+        if self._intake is None or self.is_closed or not self.is_writable:
+            return
+        self._held_bytes = held_bytes
+        if held_bytes:
+            self._intake.budget.note(self, held_bytes, self._decoder.missing_bytes)
+        else:
+            self._intake.budget.release(self)
+
+    def _serve_frame(self, frame: Frame, out: list[bytes | memoryview]) -> None:
+        try:
+            command = self._decode(frame)
+        except RequestTooLargeError as error:
+            _log.info("connection %s: %s", self.address, error)
+            if error.answer is not None:
+                out.append(encode_command(error.answer))
+            return
+        if command.is_response:
+            self._calls.resolve(command)
+        else:
+            self._serve(command, out)
+        if self._watch is not None and self._watch.lap():
+            size = len(frame.header) + len(frame.body or b"")
+            self._watch.note(f"{subject_of(command)} of {self.address}, {size} bytes")
 
     def _serve(self, command: Command, out: list[bytes | memoryview]) -> None:
         handler = self._handlers.get(command.code)
@@ -329,43 +379,13 @@ class Connection(asyncio.Protocol):
             try:
                 answer = handler(command, self)
             except Exception as error:  # noqa: BLE001 - one bad request must not end the others
-                answer = _answer_to(error, command)
+                answer = answer_to_error(error, command)
         if answer is None:
             return
         if not isinstance(answer, (bytes, list, Command)):
-            self._wait_for(command, answer)
+            self._waiting.start(command, answer, self)
         elif not command.is_one_way:
-            _add(answer, out)
-
-    def _wait_for(self, command: Command, coroutine: Coroutine[None, None, Answer]) -> None:
-        if len(self._waiting) >= WAITING_REQUESTS_MAX:
-            coroutine.close()
-            remark = f"[OVERLOAD]{WAITING_REQUESTS_MAX} requests of this connection wait already"
-            self.reply(response(command, ResponseCode.SYSTEM_BUSY, remark=remark))
-            return
-        task = self._loop.create_task(self._finish(command, coroutine), name=f"code {command.code}")
-        self._waiting.add(task)
-        task.add_done_callback(self._waiting.discard)
-
-    async def _finish(self, command: Command, coroutine: Coroutine[None, None, Answer]) -> None:
-        try:
-            answer = await coroutine
-        except Exception as error:  # noqa: BLE001 - as in `_serve`
-            answer = _answer_to(error, command)
-        if not command.is_one_way:
-            self.reply(answer)
-
-    def _take_reply(self, command: Command) -> None:
-        future = self._calls.pop(command.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(command)
-
-    def _expire(self, opaque: int, code: int, timeout_s: float) -> None:
-        future = self._calls.get(opaque)
-        if future is not None and not future.done():
-            future.set_exception(
-                RequestTimeoutError(f"{self.address} did not answer code {code} in {timeout_s} s")
-            )
+            add_answer(answer, out)
 
     def _write(self, out: list[bytes | memoryview]) -> None:
         transport = self._transport
@@ -374,22 +394,3 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         if data:
             transport.write(data)
-
-
-def _add(answer: Answer, out: list[bytes | memoryview]) -> None:
-    if isinstance(answer, bytes):
-        out.append(answer)
-    elif isinstance(answer, list):
-        out.extend(answer)
-    elif answer is not None:
-        out.append(encode_command(answer))
-
-
-def _answer_to(error: Exception, command: Command) -> Command:
-    """What a failed handler tells the peer."""
-    if isinstance(error, Refused):
-        return response(command, error.code, remark=error.remark)
-    if isinstance(error, ProtocolError):
-        return response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
-    _log.error("request code %d failed", command.code, exc_info=error)
-    return response(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

@@ -2,14 +2,19 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 
 from downrange.protocol.command import Command, response
 from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.versions import GO_AWAY_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.remoting.intake import Intake
 from downrange.remoting.network import Listener, Network
+from downrange.remoting.receive_budget import SWEEP_S
+from downrange.remoting.settings import ConnectionSettings
 from downrange.remoting.turn import Turn
+from downrange.runtime.loop_watch import TICK_S, LoopWatch
 from downrange.runtime.service import Supervisor
 
 _log = logging.getLogger(__name__)
@@ -17,6 +22,10 @@ _log = logging.getLogger(__name__)
 IDLE_S_MAX = 120.0
 IDLE_SWEEP_S = 10.0
 CONNECTIONS_MAX = 65_535
+_TURNED_AWAY = {
+    "full": "refused %d connections: the server has as many as it may have open",
+    "address": "refused %d connections: their addresses have connectionsPerAddressMax open",
+}
 
 
 class RemotingServer:
@@ -34,6 +43,8 @@ class RemotingServer:
         on_close: Callable[[Connection], None] | None = None,
         idle_s_max: float = IDLE_S_MAX,
         connections_max: int = CONNECTIONS_MAX,
+        settings: ConnectionSettings | None = None,
+        watch: LoopWatch | None = None,
     ) -> None:
         self._network = network
         self._supervisor = supervisor
@@ -41,8 +52,11 @@ class RemotingServer:
         self._on_close = on_close
         self._idle_s_max = idle_s_max
         self._connections_max = connections_max
-        self._turned_away = 0
-        self.turn = Turn()
+        self._turned_away: Counter[str] = Counter()
+        settings = settings or ConnectionSettings()
+        self.turn = Turn(watch)
+        self.turn.watch.limit_s = settings.loop_limit_ms / 1000
+        self.intake = Intake(settings, self.turn.watch.now_s)
         self._bound: list[Listener] = []  # not accepting yet
         self._listeners: list[Listener] = []
         self._connections: set[Connection] = set()
@@ -69,6 +83,8 @@ class RemotingServer:
         """Accept connections at every address that was bound."""
         if self._bound and not self._listeners:
             self._supervisor.every("close idle connections", IDLE_SWEEP_S, self._close_idle)
+            self._supervisor.every("close slow senders", SWEEP_S, self._close_slow)
+            self._supervisor.every("watch the loop", TICK_S, self.turn.watch.tick)
         while self._bound:
             await self._bound[0].start()
             self._listeners.append(self._bound.pop(0))
@@ -130,31 +146,39 @@ class RemotingServer:
             on_open=self._admit,
             on_close=self._forget,
             turn=self.turn,
+            intake=self.intake,
         )
 
     def _admit(self, connection: Connection) -> None:
         if len(self._connections) >= self._connections_max:
             # Each takes a file descriptor, and the log needs some too.
-            self._turned_away += 1
-            connection.abort()
+            self._turn_away(connection, "full")
+        elif not self.intake.addresses.admit(connection.ip):
+            self._turn_away(connection, "address")
         else:
             self._connections.add(connection)
 
+    def _turn_away(self, connection: Connection, reason: str) -> None:
+        self.intake.refusals[reason] += 1
+        self._turned_away[reason] += 1
+        connection.abort()
+
     def _forget(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self.intake.addresses.leave(connection.ip)
         if not self._connections:
             self._all_gone.set()
         if self._on_close is not None:
             self._on_close(connection)
 
+    def _close_slow(self) -> None:
+        self.intake.budget.sweep(self._connections)
+
     def _close_idle(self) -> None:
-        if self._turned_away:
-            _log.warning(
-                "%d connections turned away: %d are open and no more may be",
-                self._turned_away,
-                self._connections_max,
-            )
-            self._turned_away = 0
+        for reason, count in self._turned_away.items():
+            _log.warning(_TURNED_AWAY[reason], count)
+        self._turned_away.clear()
         oldest_s = asyncio.get_running_loop().time() - self._idle_s_max
         for connection in [c for c in self._connections if c.last_read_s < oldest_s]:
             _log.info("closing %s, silent for %.0f s", connection.address, self._idle_s_max)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from downrange.protocol.frame import Frame
+from downrange.runtime.loop_watch import LoopWatch
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Asker(Protocol):
     position: int
     answers: list[bytes | memoryview]
     host: bytes
+    address: str
 
     def cut(self) -> int:
         """Cut frames, if there are none; returns how many can be served now."""
@@ -60,10 +62,12 @@ class Turn:
     """Belongs to the connections of one server, on their event loop.
 
     `on_end` is called when those that waited have been served, before anybody is read again: what
-    it does is done before a peer can ask for more than it was answered.
+    it does is done before a peer can ask for more than it was answered. `watch` measures each group
+    that is served; its `busy_s` is how long the last requests of a turn have waited for the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, watch: LoopWatch | None = None) -> None:
+        self.watch = watch or LoopWatch()
         self.shortcut: Shortcut | None = None
         self.on_end: Callable[[], None] = _nothing
         self._waiting: dict[Asker, None] = {}  # once each, however often it was read
@@ -77,8 +81,11 @@ class Turn:
         if self._reads == 1:
             asyncio.get_running_loop().call_soon(self._end)
             if self._is_alone:
+                self.watch.begin()
                 connection.serve()
                 connection.flush()
+                if self.watch.lap():
+                    self.watch.note(f"requests of {connection.address}, {count} bytes")
                 return
         self._waiting[connection] = None
         self._waiting_bytes += count
@@ -92,7 +99,11 @@ class Turn:
 
     def _serve_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        self._waiting_bytes = 0
+        count_bytes, self._waiting_bytes = self._waiting_bytes, 0
+        if not waiting:
+            return
+        watch = self.watch
+        watch.begin()
         group: list[Asker] = []
         frames = 0
         for connection in waiting:
@@ -107,8 +118,13 @@ class Turn:
                 self._serve_group(group)
                 group, frames = [], 0
         self._serve_group(group)
-        if waiting:
-            self.on_end()
+        self.on_end()
+        if watch.lap():
+            watch.note("dispatching what was appended")
+        if watch.total_s > watch.limit_s:
+            watch.note_total(
+                f"one turn with requests of {len(waiting)} connections, {count_bytes} bytes"
+            )
 
     def _serve_group(self, group: list[Asker]) -> None:
         if self.shortcut is not None and group:
@@ -120,6 +136,8 @@ class Turn:
             connection.serve()
         for connection in group:
             connection.flush()
+        if group and self.watch.lap():
+            self.watch.note(f"requests of {len(group)} connections, {group[0].address} the first")
 
 
 def _nothing() -> None:

@@ -7,16 +7,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 
+from downrange.runtime.loop_watch import LoopWatch
+
 _log = logging.getLogger(__name__)
 
 OnFailure = Callable[[str, BaseException], None]
 
 
 class Supervisor:
-    """Owns the tasks and jobs of one process or part, from creation to `stop`."""
+    """Owns the tasks and jobs of one process or part, from creation to `stop`.
 
-    def __init__(self, on_failure: OnFailure) -> None:
+    With a `watch` the time that each of them holds the event loop is measured.
+    """
+
+    def __init__(self, on_failure: OnFailure, watch: LoopWatch | None = None) -> None:
         self._on_failure = on_failure
+        self._watch = watch
         self._tasks: set[asyncio.Task[None]] = set()
         self._jobs: dict[str, asyncio.TimerHandle] = {}
         self._is_stopped = False
@@ -38,7 +44,7 @@ class Supervisor:
 
         def run() -> None:
             try:
-                job()
+                self._run(name, job)
             except Exception as error:  # noqa: BLE001 - a supervisor sees every failure
                 self._fail(name, error)
                 return
@@ -53,10 +59,11 @@ class Supervisor:
         def run() -> None:
             if self._is_stopped:
                 return
+            name: str = getattr(job, "__qualname__", "timer")
             try:
-                job()
+                self._run(name, job)
             except Exception as error:  # noqa: BLE001 - a supervisor sees every failure
-                self._fail(getattr(job, "__qualname__", "timer"), error)
+                self._fail(name, error)
 
         return asyncio.get_running_loop().call_later(delay_s, run)
 
@@ -77,7 +84,21 @@ class Supervisor:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
+    def _run(self, name: str, job: Callable[[], None]) -> None:
+        watch = self._watch
+        if watch is None:
+            job()
+            return
+        watch.begin()
+        try:
+            job()
+        finally:
+            if watch.lap():
+                watch.note(f"the job {name!r}")
+
     def _own(self, name: str, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        if self._watch is not None:
+            coroutine = self._watch.watched(f"the task {name!r}", coroutine)
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)

@@ -86,7 +86,7 @@ def test_without_a_subcommand_the_usage_is_shown(capsys: pytest.CaptureFixture[s
 def test_the_command_line_wins_over_the_file_and_changes_go_into_the_file(tmp_path: Path) -> None:
     path = tmp_path / "ns.conf"
     path.write_text("listenPort=1\nbindAddress=10.0.0.1\nconfigStorePath=/elsewhere\n")
-    settings, _ = read_settings(path, port="2")
+    settings, *_ = read_settings(path, port="2")
     assert (settings.port, settings.host, settings.config_store_path) == (2, "10.0.0.1", path)
     assert read_settings(None)[0].port == 9876
     with pytest.raises(SettingsError, match="cannot read"):

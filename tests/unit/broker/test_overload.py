@@ -7,7 +7,8 @@ import pytest
 from unit.broker.one_broker import ADDRESS, OneBroker, SlowSyncs, pass_time, small_files
 
 from downrange.broker import long_polling
-from downrange.broker.overload import TICK_S, Gate, LoopLag, Patience, WaitingSends
+from downrange.broker.hooks import BrokerHooks, Sending, SendOutcome
+from downrange.broker.overload import Gate, WaitingSends, WaitLimit
 from downrange.broker.settings import BrokerSettings
 from downrange.protocol.bodies.heartbeat import Heartbeat, ProducerGroup
 from downrange.protocol.bodies.json_body import decode_body, encode_body
@@ -19,6 +20,7 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Answer, Connection, Handler
+from downrange.runtime.loop_watch import LoopWatch
 from downrange.store.settings import FlushMode
 from downrange.testing.virtual_time import VirtualTimeLoop, run
 
@@ -29,8 +31,12 @@ def settings(**changes: object) -> BrokerSettings:
     return BrokerSettings(address="127.0.0.1", broker_name="b1", **changes)  # type: ignore[arg-type]
 
 
+def a_gate() -> Gate:
+    return Gate(WaitLimit(LoopWatch(lambda: 0.0), "waitTimeMillsInSendQueue", lambda: 0))
+
+
 def test_a_gate_is_closed_as_long_as_one_cause_is_left() -> None:
-    gate = Gate()
+    gate = a_gate()
     gate.close("a", "first")
     gate.close("b", "second")
     assert gate.refusal().remark == "first; second"
@@ -41,7 +47,7 @@ def test_a_gate_is_closed_as_long_as_one_cause_is_left() -> None:
 
 
 def test_sends_that_wait_for_the_disk_close_the_gate_at_the_capacity() -> None:
-    gate = Gate()
+    gate = a_gate()
     line = WaitingSends(gate, 3)
     line.note(2)
     assert not gate.is_closed
@@ -54,33 +60,46 @@ def test_sends_that_wait_for_the_disk_close_the_gate_at_the_capacity() -> None:
     assert not gate.is_closed
 
 
-def test_a_loop_that_is_late_twice_refuses_what_has_waited_too_long() -> None:
-    now = [0.0]
-    sends, pulls = Gate(), Gate()
-    lag = LoopLag(
-        lambda: now[0],
-        lambda: 7,
-        (Patience(sends, "waitTimeMillsInSendQueue", 200), Patience(pulls, "other", 5_000)),
-    )
+class Backlog:
+    """A watch whose laps a test makes as long as it likes."""
 
-    def turn(late_s: float) -> None:
-        now[0] += TICK_S + late_s
-        lag.tick()
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        self.watch = LoopWatch(lambda: self._now_s)
+        self.watch.lap_s_counted = 0.1
+        self.watch.begin()
 
-    def closed() -> list[bool]:
-        return [sends.is_closed, pulls.is_closed]
+    def step(self, seconds: float) -> None:
+        self._now_s += seconds
+        self.watch.lap()
 
-    turn(9.0)
-    assert closed() == [False, False], "one hiccup is not an overload"
-    turn(0.25)
-    assert closed() == [True, False]
-    assert sends.refusal().code == BUSY
-    assert sends.refusal().remark == (
+
+def test_a_request_that_waited_behind_slow_ones_is_refused_and_the_next_turn_is_not() -> None:
+    backlog = Backlog()
+    limit = WaitLimit(backlog.watch, "waitTimeMillsInSendQueue", lambda: 7)
+    limit.wait_s_max = 0.2
+    for _ in range(4):
+        backlog.step(0.05)
+    seen = [limit.is_exceeded]  # 200 ms are allowed
+    backlog.step(0.05)
+    seen.append(limit.is_exceeded)
+    assert seen == [False, True]
+    assert limit.refusal().code == BUSY
+    assert limit.refusal().remark == (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 250ms, "
-        "size of queue: 7; the event loop is late, waitTimeMillsInSendQueue is 200"
+        "size of queue: 7; waitTimeMillsInSendQueue is 200"
     )
-    turn(0.1)
-    assert closed() == [False, False]
+    backlog.watch.begin()
+    assert not limit.is_exceeded
+
+
+def test_pauses_are_not_waits_however_long_they_are() -> None:
+    backlog = Backlog()
+    limit = WaitLimit(backlog.watch, "waitTimeMillsInSendQueue", lambda: 0)
+    limit.wait_s_max = 0.2
+    backlog.step(0.35)
+    backlog.step(60.0)
+    assert not limit.is_exceeded
 
 
 def test_when_too_many_sends_wait_for_the_disk_the_next_is_refused(tmp_path: Path) -> None:
@@ -100,21 +119,56 @@ def test_when_too_many_sends_wait_for_the_disk_the_next_is_refused(tmp_path: Pat
     run(main())
 
 
-def test_a_late_loop_refuses_sends_until_it_has_caught_up(tmp_path: Path) -> None:
+class SlowHook:
+    """Makes each send take as long as a test likes."""
+
+    def __init__(self) -> None:
+        self.stall_s = 0.0
+
+    def before_send(self, sending: Sending, /) -> None:  # noqa: ARG002
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.stall(self.stall_s)
+
+    def after_send(self, sending: Sending, outcome: SendOutcome, /) -> None:
+        """Nothing."""
+
+
+def test_sends_that_were_read_and_have_waited_too_long_are_refused_and_later_ones_are_not(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
-        async with OneBroker(tmp_path) as broker:
+        slow = SlowHook()
+        async with OneBroker(tmp_path, hooks=BrokerHooks(sends=(slow,))) as broker:
+            await broker.send("orders")
+            slow.stall_s = 0.09
+            answers = await asyncio.gather(*(broker.send("orders") for _ in range(4)))
+            assert [answer.code for answer in answers] == [0, 0, 0, BUSY], "one write, one read"
+            assert (answers[-1].remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
+            slow.stall_s = 0.0
+            assert (await broker.send("orders")).code == 0
+
+    run(main())
+
+
+def test_pauses_refuse_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        slow = SlowHook()
+        async with OneBroker(tmp_path, hooks=BrokerHooks(sends=(slow,))) as broker:
             await broker.send("orders")
             loop = asyncio.get_running_loop()
             assert isinstance(loop, VirtualTimeLoop)
             for _ in range(3):
-                loop.stall(0.5)
+                sends = [asyncio.ensure_future(broker.send("orders")) for _ in range(6)]
                 await pass_time(0)
-            answer = await broker.send("orders")
-            assert answer.code == BUSY
-            assert (answer.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
-            assert (await broker.pull("orders")).code == 0, "pulls have more patience"
-            await pass_time(2 * TICK_S)
-            assert (await broker.send("orders")).code == 0
+                loop.stall(0.35)  # between reading and serving, or before reading
+                assert [answer.code for answer in await asyncio.gather(*sends)] == [0] * 6
+            slow.stall_s = 0.35  # while one of them is served
+            first = asyncio.ensure_future(broker.send("orders"))
+            await pass_time(0)
+            slow.stall_s = 0.0
+            rest = [asyncio.ensure_future(broker.send("orders")) for _ in range(5)]
+            assert [answer.code for answer in await asyncio.gather(first, *rest)] == [0] * 6
 
     run(main())
 

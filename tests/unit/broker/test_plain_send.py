@@ -97,7 +97,7 @@ async def send_all(
             serialization=encoding,
         )
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        connection._calls[number] = future
+        connection._calls._futures[number] = future
         calls.append(future)
         frames.append(encode_command(request))
         if not at_once:

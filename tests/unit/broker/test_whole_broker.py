@@ -266,7 +266,7 @@ def test_a_graceful_stop_sends_new_clients_away_and_serves_old_ones(tmp_path: Pa
         unknown = await young.call(77_777, timeout_s=3)
         assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         # A release that does not know the word is served until the end.
-        old._take_reply = heard.append  # type: ignore[assignment]
+        old._calls.resolve = heard.append  # type: ignore[method-assign, assignment]
         plain = request(RequestCode.PULL_MESSAGE, opaque=1, ext_fields=find)
         old.send(msgspec.structs.replace(plain, version=version_number("5.3.1")))
         await pass_time(1)

@@ -192,7 +192,7 @@ def test_one_way_requests_are_never_answered() -> None:
         await start(network)
         connection = await RemotingClient(network).connect(ADDRESS)
         seen: list[Command] = []
-        connection._take_reply = seen.append  # type: ignore[method-assign, assignment]
+        connection._calls.resolve = seen.append  # type: ignore[method-assign, assignment]
         for code in (ECHO, REFUSE, 77_777):
             connection.send_one_way(code)
         await asyncio.wait([asyncio.ensure_future(asyncio.wait_for(asyncio.Event().wait(), 1))])
@@ -232,7 +232,7 @@ def test_more_connections_than_may_be_are_turned_away(caplog: pytest.LogCaptureF
         assert (await RemotingClient(network).call(ADDRESS, ECHO, timeout_s=1)).code == 0
 
     run(main())
-    assert "1 connections turned away: 2 are open and no more may be" in caplog.text
+    assert "refused 1 connections: the server has as many as it may have open" in caplog.text
 
 
 def test_requests_of_a_peer_that_does_not_read_wait_until_it_does() -> None:

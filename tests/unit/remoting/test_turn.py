@@ -37,6 +37,7 @@ class Peer:
         self.position = 0
         self.answers: list[bytes | memoryview] = []
         self.host = bytes(8)
+        self.address = name
 
     def cut(self) -> int:
         return len(self.frames)

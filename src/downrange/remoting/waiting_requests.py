@@ -1,0 +1,69 @@
+"""Requests of one connection whose handler waits, each in a task of its own."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Protocol
+
+from downrange.protocol.command import Command, response
+from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.answers import Answer, answer_to_error
+from downrange.runtime.loop_watch import LoopWatch
+
+WAITING_REQUESTS_MAX = 4_096
+
+
+class Replier(Protocol):
+    """The connection that gets the answers."""
+
+    address: str
+
+    def reply(self, answer: Answer) -> None:
+        """Write an answer."""
+        ...
+
+
+class WaitingRequests:
+    """The tasks of one connection. Owned by it; `cancel` when it is closed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, watch: LoopWatch | None) -> None:
+        self._loop = loop
+        self._watch = watch
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(
+        self, command: Command, coroutine: Coroutine[None, None, Answer], replier: Replier
+    ) -> None:
+        """Answer when the coroutine has ended; SYSTEM_BUSY if too many wait already."""
+        if len(self._tasks) >= WAITING_REQUESTS_MAX:
+            coroutine.close()
+            remark = f"[OVERLOAD]{WAITING_REQUESTS_MAX} requests of this connection wait already"
+            replier.reply(response(command, ResponseCode.SYSTEM_BUSY, remark=remark))
+            return
+        finish = _finish(command, coroutine, replier)
+        if self._watch is not None:
+            finish = self._watch.watched(f"{subject_of(command)} of {replier.address}", finish)
+        task = self._loop.create_task(finish, name=f"code {command.code}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Give up all of them."""
+        for task in self._tasks:
+            task.cancel()
+
+
+async def _finish(
+    command: Command, coroutine: Coroutine[None, None, Answer], replier: Replier
+) -> None:
+    try:
+        answer = await coroutine
+    except Exception as error:  # noqa: BLE001 - one bad request must not end the others
+        answer = answer_to_error(error, command)
+    if not command.is_one_way:
+        replier.reply(answer)
+
+
+def subject_of(command: Command) -> str:
+    """What the watch of the event loop says of a command."""
+    kind = "response to code" if command.is_response else "request code"
+    return f"{kind} {command.code}"
