@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         disk=Disk(),
         chance=random.Random(),  # noqa: S311 - spreads load, guards nothing
         syncs=BlockingThread("sync"),
+        saves=BlockingThread("save tables"),
         process_id=os.getpid(),
         # Logs and queues are files too, and those of a full broker are more than a few.
         connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),

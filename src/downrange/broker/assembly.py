@@ -4,6 +4,7 @@ import asyncio
 import random
 from dataclasses import dataclass, replace
 
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.delay import CallLater, DelayedDelivery
 from downrange.broker.half_messages import HalfMessages
 from downrange.broker.handlers.assignment import AssignmentHandler
@@ -103,6 +104,8 @@ class Assembler:
         self._levels = DelayLevels.parse(store.settings.delay_levels)
         self._keeper = keeper
         self._writer = MessageWriter(store, keeper, self._levels, stats.add_put_failure)
+        durable = tables.savers.creations_durable
+        self._creations = CreationWait(tables.topics, tables.groups, durable)
         self._send_reply = SendReply(
             store.settings.store_host, settings.region, traces=settings.traces
         )
@@ -183,6 +186,7 @@ class Assembler:
             self._clock,
             self._chance,
             self._announced,
+            self._creations,
             self._protection.sends,
             cluster_name=settings.cluster_name,
             region=settings.region,
@@ -280,6 +284,7 @@ class Assembler:
                 tables.producers,
                 self._filters.filter_of,
                 self._announced,
+                tables.savers.creations_durable,
                 tables.filters.register,
             ).routes(),
             **OffsetHandler(
@@ -298,6 +303,7 @@ class Assembler:
                     tables.consumers,
                     tables.modes,
                     self._topic_routes.readable_queues,
+                    tables.savers.modes.durable,
                     broker_name=self._settings.effective_name,
                 ).routes()
             ),
@@ -315,6 +321,7 @@ class Assembler:
     def _transactions(self, half_messages: HalfMessages) -> TransactionHandler:
         handler = TransactionHandler(
             half_messages,
+            self._writer,
             self._clock,
             timeout_ms=self._settings.transaction_timeout_ms,
             waiting_ends_max=self._settings.waiting_ends_max,
@@ -332,6 +339,7 @@ class Assembler:
             self._store.lookup,
             tables.topics,
             tables.groups,
+            self._creations,
             self._writer,
             self._stats,
             self._chance,
@@ -352,6 +360,7 @@ class Assembler:
         replies = ReplyHandler(
             tables.topics,
             tables.producers,
+            self._creations,
             self._writer,
             self._stats,
             self._clock,

@@ -6,6 +6,7 @@ to the same result only if all see the same order.
 
 from collections.abc import Callable, Sequence
 
+from downrange.broker.saved_table import SavedTable
 from downrange.model.topics import MessageQueue
 from downrange.store.feature_tables import GroupRequestMode, RequestMode, RequestModes
 from downrange.store.json_tables import TableFile
@@ -69,8 +70,8 @@ def allocate_for_pop(
     return list(allocated)
 
 
-class RequestModeTable:
-    """Which groups pop which topics; `save` makes it durable. Owned by the broker's thread."""
+class RequestModeTable(SavedTable[RequestModes]):
+    """Which groups pop which topics. Owned by the thread of the broker."""
 
     def __init__(
         self,
@@ -79,23 +80,17 @@ class RequestModeTable:
         default_mode: RequestMode = RequestMode.PULL,
         default_share_queue_nums: int = -1,
     ) -> None:
-        self._file = file
+        super().__init__(file, is_new=False)
         self._default_mode = default_mode
         self._default_share_queue_nums = default_share_queue_nums
         self._modes: dict[str, dict[str, GroupRequestMode]] = {}
-        self.is_dirty = False  # changed since the last save
 
     def load(self) -> None:
         """Take what the file holds."""
         table = self._file.load()
         if table is not None:
             self._modes = {topic: dict(groups) for topic, groups in table.modes.items()}
-            self.is_dirty = False
-
-    def save(self) -> None:
-        """Make the table durable."""
-        self._file.save(self.to_file())
-        self.is_dirty = False
+            self._note_loaded()
 
     def to_file(self) -> RequestModes:
         """The table as its file and its slaves see it."""
@@ -115,4 +110,4 @@ class RequestModeTable:
     def set(self, mode: GroupRequestMode) -> None:
         """Let a group get a topic this way."""
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
-        self.is_dirty = True
+        self._note_change()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from downrange.broker.saved_table import SavedTable, SaveJob
 from downrange.filtering.bloom import BITS, BITS_PER_ENTRY, bit_positions
 from downrange.filtering.tags import is_tag_type
 from downrange.protocol.bodies.heartbeat import Subscription
@@ -23,8 +24,8 @@ DEAD_KEPT_MS = 24 * 3_600_000  # filterDataCleanTimeSpan
 _SILENT_MS = 30_000  # clients that were there before a restart are taken for dead since then
 
 
-class FilterTable:
-    """The subscriptions in memory; `save` makes them durable. Owned by the thread of the broker.
+class FilterTable(SavedTable[ConsumerFilters]):
+    """The subscriptions in memory. Owned by the thread of the broker.
 
     `compile_text` raises `Refused` for an expression that is none.
     """
@@ -35,16 +36,15 @@ class FilterTable:
         clock: Clock,
         compile_text: Callable[[str], object],
     ) -> None:
-        self._file = file
+        super().__init__(file, is_new=False)
         self._clock = clock
         self._compile = compile_text
         self._topics: dict[str, dict[str, GroupFilter]] = {}
-        self._has_changed = False
 
     @property
     def is_dirty(self) -> bool:
         """Whether something is not saved, or saved and too old."""
-        return self._has_changed or any(
+        return super().is_dirty or any(
             self._is_forgotten(one) for groups in self._topics.values() for one in groups.values()
         )
 
@@ -65,16 +65,17 @@ class FilterTable:
                     groups[group] = _with_death(one, dead_ms)
         self._topics = found
 
-    def save(self) -> None:
-        """Make the table durable, without what is long dead."""
+    def begin_save(self) -> SaveJob:
+        """The work that makes every change so far durable, without what is long dead."""
+        if not super().is_dirty:
+            self._note_change()  # something is too old
         for topic, groups in list(self._topics.items()):
             alive = {group: one for group, one in groups.items() if not self._is_forgotten(one)}
             if alive:
                 self._topics[topic] = alive
             else:
                 del self._topics[topic]
-        self._file.save(self.to_file())
-        self._has_changed = False
+        return super().begin_save()
 
     def to_file(self) -> ConsumerFilters:
         """The table as its file has it."""
@@ -127,11 +128,11 @@ class FilterTable:
             # The pulls of the group are told; an older expression would give it other messages.
             if old is not None:
                 del self._topics[topic][group]
-                self._has_changed = True
+                self._note_change()
             return
         if new != old:
             self._topics.setdefault(topic, {})[group] = new
-            self._has_changed = True
+            self._note_change()
 
     def _is_expression(self, text: str, group: str, topic: str) -> bool:
         try:
@@ -146,7 +147,7 @@ class FilterTable:
             one = groups.get(group)
             if one is not None and not one.is_dead and is_over(topic):
                 groups[group] = _with_death(one, self._clock.wall_ms())
-                self._has_changed = True
+                self._note_change()
 
     def _is_forgotten(self, one: GroupFilter) -> bool:
         return one.is_dead and self._clock.wall_ms() - one.dead_ms >= DEAD_KEPT_MS

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from downrange.broker.attributes import GROUP_ATTRIBUTES, NO_CHANGES, changed_attributes
+from downrange.broker.saved_table import SavedTable
 from downrange.model.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, InvalidNameError, check_group
 from downrange.model.topics import QUEUE_NUMS_MAX, DataVersion, SubscriptionGroupConfig
 from downrange.protocol.response_codes import ResponseCode
@@ -31,8 +32,8 @@ class GroupSettings:
     create_system_groups: bool = True  # enableCreateSysGroup
 
 
-class GroupTable:
-    """The groups in memory; `save` makes them durable. Owned by the thread of the broker.
+class GroupTable(SavedTable[json_tables.GroupTable]):
+    """The groups in memory. Owned by the thread of the broker.
 
     Configurations are replaced, never changed. `on_change` hears of every change.
     """
@@ -43,14 +44,14 @@ class GroupTable:
         clock: Clock,
         settings: GroupSettings | None = None,
     ) -> None:
-        self._file = file
+        super().__init__(file, is_new=True)
         self._clock = clock
         self._settings = settings or GroupSettings()
         self._groups = _system_groups()
         self._forbidden: dict[str, dict[str, int]] = {}
         self.data_version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[GroupListener] = []
-        self.is_dirty = True  # not saved since the last change
+        self._created: dict[str, int] = {}  # since the last save, with the generation
 
     def change(self, *, auto_create_enabled: bool) -> None:
         """Let groups come into being by being used, or no more."""
@@ -70,12 +71,8 @@ class GroupTable:
         }
         self._forbidden = {group: dict(bits) for group, bits in table.forbidden.items()}
         self.data_version = table.data_version
-        self.is_dirty = len(self._groups) > len(table.groups)
-
-    def save(self) -> None:
-        """Make the table durable."""
-        self._file.save(self.to_file())
-        self.is_dirty = False
+        if len(self._groups) == len(table.groups):
+            self._note_loaded()
 
     def to_file(self) -> json_tables.GroupTable:
         """The table as its file and its slaves see it."""
@@ -95,6 +92,10 @@ class GroupTable:
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """A group's configuration; None if there is no such group."""
         return self._groups.get(group)
+
+    def is_durable(self, group: str) -> bool:
+        """Whether the creation of the group is on disk."""
+        return group not in self._created
 
     def __contains__(self, group: str) -> bool:
         return group in self._groups
@@ -137,7 +138,7 @@ class GroupTable:
         new = replace(config, attributes=attributes)
         if new != old:
             _log.info("group %s: %s", "created" if old is None else "changed", new)
-            self._groups[group] = new
+            self._enter(new)
             self._changed()
         return new
 
@@ -155,6 +156,7 @@ class GroupTable:
         """Forget a group and what it may not consume; False if there was none."""
         was_forbidden = self._forbidden.pop(group, None) is not None
         was_known = self._groups.pop(group, None) is not None
+        self._created.pop(group, None)
         if was_known:
             _log.info("group %s deleted", group)
         if was_known or was_forbidden:
@@ -167,7 +169,7 @@ class GroupTable:
             self._groups = dict(table.groups)
             self._forbidden = {group: dict(bits) for group, bits in table.forbidden.items()}
             self.data_version = table.data_version
-            self.is_dirty = True
+            self._note_change()
 
     # --- what a group may not consume ------------------------------------------------------
 
@@ -214,14 +216,26 @@ class GroupTable:
         except InvalidNameError as error:
             _log.warning("group was not created: %s", error)
             return None
-        config = self._groups[group] = SubscriptionGroupConfig(group_name=group)
+        config = SubscriptionGroupConfig(group_name=group)
+        self._enter(config)
         _log.info("group created by use: %s", group)
         self._changed()
         return config
 
+    def _enter(self, config: SubscriptionGroupConfig) -> None:
+        if config.group_name not in self._groups:
+            self._created[config.group_name] = self.generation + 1
+        self._groups[config.group_name] = config
+
+    def _saved(self, generation: int, snapshot: json_tables.GroupTable) -> None:
+        super()._saved(generation, snapshot)
+        self._created = {
+            group: created for group, created in self._created.items() if created > generation
+        }
+
     def _changed(self) -> None:
         self.data_version = self.data_version.next(self._clock.wall_ms())
-        self.is_dirty = True
+        self._note_change()
         for listener in self.on_change:
             listener()
 

@@ -136,7 +136,7 @@ class HalfMessages:
             return None
         return record if record.topic == (_GIVEN_UP_NAME if is_given_up else _HALF_NAME) else None
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: Record) -> Appended:
         """Give the message to consumers and end it; `Refused` if it could not be put.
 
         The text loses where the message belongs and keeps TRAN_MSG, as in RocketMQ 5.5.
@@ -163,6 +163,7 @@ class HalfMessages:
         )
         self._stats.add_put(topic, 1, appended.size)
         self.end(record.queue_offset)
+        return appended
 
     # --- ends ------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 Send, send-back, delivery of delayed messages and transactions all come through here.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from downrange.broker.store_keeper import StoreKeeper
@@ -49,6 +50,22 @@ class MessageWriter:
         self._delay_levels = delay_levels
         self._note_failure = note_failure
         self.wait_durable = keeper.wait_durable
+        self.is_sync = keeper.is_sync
+
+    async def durable(self, end_offset: int) -> PutStatus:
+        """Wait as long as the flush mode says: not at all in ASYNC_FLUSH.
+
+        Returns PUT_OK, or why what ends at `end_offset` is not known to be durable.
+        """
+        settled: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+
+        def release(status: PutStatus) -> None:
+            if not settled.done():  # whoever waited may be gone
+                settled.set_result(status)
+
+        if not self.wait_durable(end_offset, release):
+            return PutStatus.PUT_OK
+        return await settled
 
     def put(
         self,

@@ -8,6 +8,7 @@ ignored. Waiting resets and pull offsets live in memory only, as in RocketMQ.
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from downrange.broker.saved_table import SavedTable, SaveJob
 from downrange.model.topics import DataVersion
 from downrange.runtime.clock import Clock
 from downrange.store.json_tables import TableFile
@@ -21,8 +22,8 @@ COMMITS_PER_VERSION = 500  # consumerOffsetUpdateVersionStep
 _Offsets = dict[str, dict[int, int]]  # "topic@group" -> queue -> offset
 
 
-class OffsetTable:
-    """The offsets in memory; `save` makes them durable. Owned by the thread of the broker."""
+class OffsetTable(SavedTable[ConsumerOffsets]):
+    """The offsets in memory. Owned by the thread of the broker."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class OffsetTable:
         *,
         commits_per_version: int = COMMITS_PER_VERSION,
     ) -> None:
-        self._file = file
+        super().__init__(file, is_new=False)
         self._clock = clock
         self._commits_per_version = commits_per_version
         self._commits = 0
@@ -39,7 +40,6 @@ class OffsetTable:
         self._pull_offsets: _Offsets = {}
         self._resets: _Offsets = {}
         self.data_version = DataVersion(timestamp=clock.wall_ms())
-        self.is_dirty = False  # changed since the last save
 
     # --- persistence -----------------------------------------------------------------------
 
@@ -48,25 +48,28 @@ class OffsetTable:
         table = self._file.load()
         if table is not None:
             self._take(table)
-            self.is_dirty = False
-
-    def save(self) -> None:
-        """Make the offsets durable."""
-        self._file.save(self.to_file())
-        self.is_dirty = False
+            self._note_loaded()
 
     def to_file(self) -> ConsumerOffsets:
         """The table as its file and its slaves see it."""
+        return self._snapshot().with_group_topics()
+
+    def begin_save(self) -> SaveJob:
+        """The work that makes every change so far durable."""
+        # The topics of each group follow from the offsets and take as long as the encoding.
+        return self._job(self._snapshot(), ConsumerOffsets.with_group_topics)
+
+    def _snapshot(self) -> ConsumerOffsets:
         return ConsumerOffsets(
             data_version=self.data_version,
             offsets={key: dict(queues) for key, queues in self._offsets.items()},
             pull_offsets={key: dict(queues) for key, queues in self._pull_offsets.items()},
-        ).with_group_topics()
+        )
 
     def take_over(self, table: ConsumerOffsets) -> None:
         """Become what a master's table is."""
         self._take(table)
-        self.is_dirty = True
+        self._note_change()
 
     # --- consumers -------------------------------------------------------------------------
 
@@ -83,7 +86,7 @@ class OffsetTable:
             queues = self._offsets[key] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
-            self.is_dirty = True
+            self.generation += 1
         self._commits += 1
         if self._commits % self._commits_per_version == 0:
             self._next_version()
@@ -242,7 +245,7 @@ class OffsetTable:
 
     def _next_version(self) -> None:
         self.data_version = self.data_version.next(self._clock.wall_ms())
-        self.is_dirty = True
+        self._note_change()
 
 
 def _key(topic: str, group: str) -> str:

@@ -214,14 +214,18 @@ class Registrar:
 
 
 def registration_of(topics: TopicTable, allowed: int) -> Registration:
-    """What name servers are told of the topics; a broker that may not do all says so of each."""
-    configs = {config.topic_name: config for config in topics.configs()}
+    """What name servers are told: the topics that are on disk.
+
+    A broker that may not do all says so of each topic.
+    """
+    table = topics.durable_table()
+    configs = table.topics
     if allowed & Permission.READ_WRITE != Permission.READ_WRITE:
         configs = {
             name: replace(config, perm=config.perm & allowed) for name, config in configs.items()
         }
     return Registration(
         topic_config_serialize_wrapper=registration.TopicTable(
-            topic_config_table=configs, data_version=topics.data_version
+            topic_config_table=configs, data_version=table.data_version
         )
     )

@@ -22,9 +22,8 @@ from downrange.broker.setting_changes import SettingChanges
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
 from downrange.broker.stats import BrokerStats
 from downrange.broker.store_keeper import StoreKeeper
-from downrange.broker.tables import BrokerTables, build_tables
+from downrange.broker.tables import BrokerTables, open_tables
 from downrange.broker.view import BrokerView, waiting_lines
-from downrange.model.topics import TopicConfig
 from downrange.protocol.headers.broker_to_client import NotifyConsumerIdsChangedRequest
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.hosts import format_address
@@ -59,7 +58,8 @@ class Surroundings:
     clock: Clock
     disk: Disk
     chance: random.Random
-    syncs: BlockingRunner
+    syncs: BlockingRunner  # of the store
+    saves: BlockingRunner  # of the tables
     process_id: int
     connections_max: int = CONNECTIONS_MAX
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -125,8 +125,8 @@ class Broker:
             await self._bind_fast(port - FAST_PORT_DISTANCE)
         address = format_address(settings.effective_address, port)
         store = await self._open_store(port)
-        tables = build_tables(settings, store.settings.config_path, around.disk, around.clock)
-        tables.load()
+        spawn = self._supervisor.spawn
+        tables = open_tables(settings, store, around.disk, around.clock, around.saves, spawn)
         self._tables = tables
         self.stats.is_system = tables.topics.is_system
         protection = Protection(settings, self._watch)
@@ -168,9 +168,11 @@ class Broker:
         self._server.turn.shortcut = parts.shortcut
         self._server.turn.on_end = keeper.show_appended
         self._follow_changes(store, tables, protection, registrar)
-        tables.topics.on_change.append(self._on_topics_changed)
         tables.consumers.on_ids_changed.append(self._notify_ids_changed)
-        tables.save_changed()
+        tables.savers.request_changed()
+        await tables.savers.settle()
+        # A topic is announced when it is durable: a broker that forgets it would lose its name.
+        tables.savers.topics.on_saved.append(registrar.announce)
         keeper.start()
         parts.delayed.start()
         self._start_jobs(tables, parts)
@@ -195,6 +197,8 @@ class Broker:
             parts.pulls.stop()
         if self._keeper is not None:
             await self._keeper.drain()
+        if self._tables is not None:
+            await self._tables.savers.settle()
         await self._server.stop()
         self._client.close()
         if self._keeper is not None:
@@ -213,7 +217,7 @@ class Broker:
             parts.transaction_check.settle()
             parts.delayed.save()
         if self._tables is not None:
-            self._tables.save_changed()
+            await self._tables.savers.close()
         if self._store is not None:
             self._store.close()
 
@@ -224,6 +228,8 @@ class Broker:
         self._client.close()
         if self._keeper is not None:
             await self._keeper.stop()
+        if self._tables is not None:
+            await self._tables.savers.stop()
         await self._supervisor.stop()
         if self._parts is not None:
             self._parts.delayed.stop()
@@ -352,7 +358,7 @@ class Broker:
 
         def save_tables() -> None:
             parts.transaction_check.settle()
-            tables.save_changed()
+            tables.savers.request_changed()
 
         every("save tables", settings.flush_offsets_ms / 1000, save_tables)
         every("sample rates", SAMPLE_S, self._rates.sample)
@@ -382,13 +388,6 @@ class Broker:
         for connection in gone:
             connection.close()
         self._tables.locks.expire()
-
-    def _on_topics_changed(self, _configs: tuple[TopicConfig, ...]) -> None:
-        assert self._tables is not None
-        assert self._registrar is not None
-        # A topic is announced when it is durable: a broker that forgets it would lose its name.
-        self._tables.save_changed()
-        self._registrar.announce()
 
     def _notify_ids_changed(self, group: str, connections: tuple[Connection, ...]) -> None:
         if not self._settings.notifies_changes:

@@ -13,6 +13,7 @@ from downrange.broker.attributes import (
     TOPIC_ATTRIBUTES,
     changed_attributes,
 )
+from downrange.broker.saved_table import SavedTable
 from downrange.broker.system_topics import TopicSettings, system_topics
 from downrange.model.names import (
     AUTO_CREATE_TOPIC,
@@ -34,11 +35,13 @@ PERMISSION_MAX = 15
 TopicListener = Callable[[tuple[TopicConfig, ...]], None]
 
 
-class TopicTable:
-    """The topics in memory; `save` makes them durable. Owned by the thread of the broker.
+class TopicTable(SavedTable[json_tables.TopicTable]):
+    """The topics in memory. Owned by the thread of the broker.
 
     Configurations are replaced, never changed, so who keeps one can tell by identity whether it
-    is still the current one. `on_change` hears of every change after it was made.
+    is still the current one. `on_change` hears of every change after it was made. A topic takes
+    messages once its creation is on disk (`takes`); name servers are told what is on disk
+    (`durable_table`).
     """
 
     def __init__(
@@ -47,14 +50,16 @@ class TopicTable:
         clock: Clock,
         settings: TopicSettings,
     ) -> None:
-        self._file = file
+        super().__init__(file, is_new=True)
         self._clock = clock
         self._settings = settings
         self._own = system_topics(settings)
         self._topics: dict[str, TopicConfig] = dict(self._own)
         self.data_version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[TopicListener] = []
-        self.is_dirty = True  # not saved since the last change
+        self._durable = json_tables.TopicTable(data_version=self.data_version)
+        # Created or changed since the last save: the generation, and what is on disk of it.
+        self._unsaved: dict[str, tuple[int, TopicConfig | None]] = {}
 
     def change(self, *, auto_create_enabled: bool) -> None:
         """Let sends create topics, or no more."""
@@ -76,12 +81,9 @@ class TopicTable:
             name: config for name, config in self._own.items() if name not in table.topics
         }
         self.data_version = table.data_version
-        self.is_dirty = len(self._topics) > len(table.topics)
-
-    def save(self) -> None:
-        """Make the table durable."""
-        self._file.save(self.to_file())
-        self.is_dirty = False
+        self._durable = table
+        if len(self._topics) == len(table.topics):
+            self._note_loaded()
 
     def to_file(self) -> json_tables.TopicTable:
         """The table as its file and its slaves see it."""
@@ -89,8 +91,17 @@ class TopicTable:
 
     def touch(self) -> None:
         """Give the table a new version, so that name servers look at it again."""
-        self.data_version = self.data_version.next(self._clock.wall_ms())
-        self.is_dirty = True
+        self._changed(())
+
+    def durable_table(self) -> json_tables.TopicTable:
+        """The topics that are on disk, with the version that the file has.
+
+        The broker's own topics are there in any case: every start enters them.
+        """
+        durable = self._durable
+        if all(name in durable.topics for name in self._own):
+            return durable
+        return replace(durable, topics=self._own | durable.topics)
 
     # --- questions -------------------------------------------------------------------------
 
@@ -124,6 +135,22 @@ class TopicTable:
         """Whether a topic's queues must not move to other brokers."""
         config = self._topics.get(topic)
         return config is not None and config.order
+
+    def is_durable(self, topic: str) -> bool:
+        """Whether the topic is on disk as it is here."""
+        return topic not in self._unsaved or topic in self._own
+
+    def takes(self, topic: str, queue_id: int) -> bool:
+        """Whether a message of this queue would find its topic after a crash.
+
+        False while the creation of the topic, or of so many queues, is not on disk.
+        """
+        if self.is_durable(topic):
+            return True
+        _, durable = self._unsaved[topic]
+        return durable is not None and queue_id < max(
+            durable.read_queue_nums, durable.write_queue_nums
+        )
 
     # --- created on the way ----------------------------------------------------------------
 
@@ -222,6 +249,7 @@ class TopicTable:
             )
         if self._topics.pop(topic, None) is None:
             return False
+        self._unsaved.pop(topic, None)
         _log.info("topic %s deleted", topic)
         self._changed(())
         return True
@@ -231,7 +259,8 @@ class TopicTable:
         found = [self._topics.get(topic) for topic in topics]
         marked = [replace(one, order=True) for one in found if one is not None and not one.order]
         if marked:
-            self._topics.update((one.topic_name, one) for one in marked)
+            for one in marked:
+                self._enter(one)
             self._changed(tuple(marked))
 
     def take_over(self, table: json_tables.TopicTable) -> None:
@@ -239,7 +268,7 @@ class TopicTable:
         if table.data_version != self.data_version or table.topics != self._topics:
             self._topics = dict(table.topics)
             self.data_version = table.data_version
-            self.is_dirty = True
+            self._note_change()
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -283,13 +312,24 @@ class TopicTable:
         return config
 
     def _enter(self, config: TopicConfig) -> None:
-        known = config.topic_name in self._topics
-        _log.info("topic %s: %s", "changed" if known else "created", config)
-        self._topics[config.topic_name] = config
+        topic = config.topic_name
+        old = self._topics.get(topic)
+        _log.info("topic %s: %s", "created" if old is None else "changed", config)
+        _, durable = self._unsaved.get(topic, (0, old))
+        self._unsaved[topic] = self.generation + 1, durable
+        self._topics[topic] = config
+
+    def _saved(self, generation: int, snapshot: json_tables.TopicTable) -> None:
+        super()._saved(generation, snapshot)
+        self._durable = snapshot
+        self._unsaved = {
+            topic: change for topic, change in self._unsaved.items() if change[0] > generation
+        }
 
     def _changed(self, configs: tuple[TopicConfig, ...]) -> None:
+        """Let `_enter` and deletions count as one change, and tell of it."""
         self.data_version = self.data_version.next(self._clock.wall_ms())
-        self.is_dirty = True
+        self._note_change()
         for listener in self.on_change:
             listener(configs)
 

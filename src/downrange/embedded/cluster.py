@@ -225,6 +225,7 @@ class EmbeddedCluster:
                 disk=parts.disk,
                 chance=parts.chance,
                 syncs=parts.syncs(),
+                saves=parts.syncs(),
                 process_id=parts.process_id,
                 connections_max=parts.connections_max,
             ),

@@ -19,6 +19,7 @@ def readiness_checks(view: BrokerView) -> tuple[Check, ...]:
         Check("store", partial(_refused, view)),
         Check("dispatch", partial(_not_visible, view)),
         Check("sync", partial(_sync_hangs, view)),
+        Check("tables", partial(_not_saved, view)),
         Check("permission", partial(_not_permitted, view)),
         Check("registration", partial(_not_registered, view)),
     )
@@ -45,6 +46,11 @@ def _sync_hangs(view: BrokerView) -> str | None:
     if view.sync_wait_s <= SYNC_S_MAX:
         return None
     return f"sends time out: the disk has not finished a sync for {view.sync_wait_s:.0f} s"
+
+
+def _not_saved(view: BrokerView) -> str | None:
+    failure = view.tables.save_failure
+    return None if failure is None else f"new topics and groups are refused: {failure}"
 
 
 def _not_permitted(view: BrokerView) -> str | None:

@@ -115,6 +115,7 @@ class MemoryCluster:
                 disk=self.disk,
                 chance=self.chance,
                 syncs=InLine(),
+                saves=InLine(),
                 process_id=7,
             ),
             on_failure=_fail,

@@ -41,6 +41,7 @@ class OneBroker:
         disk: Disk | None = None,
         *,
         syncs: BlockingRunner | None = None,
+        saves: BlockingRunner | None = None,
         hooks: BrokerHooks | None = None,
     ) -> None:
         self.network = MemoryNetwork()
@@ -53,6 +54,7 @@ class OneBroker:
                 disk=disk or Disk(),
                 chance=random.Random(1),
                 syncs=syncs or InLine(),
+                saves=saves or InLine(),
                 process_id=7,
             ),
             on_failure=fail,

@@ -50,7 +50,7 @@ def halves(bench: Bench) -> HalfMessages:
 
 @pytest.fixture
 def handler(bench: Bench, halves: HalfMessages) -> TransactionHandler:
-    return TransactionHandler(halves, bench.clock)
+    return TransactionHandler(halves, bench.writer, bench.clock)
 
 
 @pytest.fixture

@@ -181,6 +181,7 @@ class Net:
             disk=disk or Disk(),
             chance=random.Random(1),
             syncs=InLine(),
+            saves=InLine(),
             process_id=7,
         )
         files = small_files(self._root / folder)

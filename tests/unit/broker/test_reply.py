@@ -14,6 +14,7 @@ from unit.broker.bench import (
     without_place,
 )
 
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.handlers.reply import PUSH_TIMEOUT_S, ReplyHandler
 from downrange.model.topics import TopicConfig
 from downrange.protocol.command import Command, response
@@ -60,6 +61,7 @@ class Rig:
         self.handler = ReplyHandler(
             self,
             self,
+            CreationWait(self, self, self.save),
             self.bench.writer,
             self.bench.stats,
             self.bench.clock,
@@ -69,6 +71,15 @@ class Rig:
             traces=True,
             stores_replies=stores_replies,
         )
+
+    async def save(self) -> None:
+        """Everything is on disk."""
+
+    def is_durable(self, _name: str) -> bool:
+        return True
+
+    def takes(self, _topic: str, _queue_id: int) -> bool:
+        return True
 
     def get(self, topic: str) -> TopicConfig | None:
         if topic != REPLY_TOPIC:

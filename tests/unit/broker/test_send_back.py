@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from unit.broker.bench import Bench, captured_records, without_place
 
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.handlers.send_back import SendBackHandler
 from downrange.model.names import SCHEDULE_TOPIC
 from downrange.model.topics import Permission, SubscriptionGroupConfig, TopicConfig
@@ -25,6 +26,10 @@ from downrange.testing.virtual_time import run
 GROUP = "group"
 
 
+async def nothing_to_save() -> None:
+    """Everything is on disk."""
+
+
 class Tables:
     """Topics and groups as a test wants them."""
 
@@ -35,6 +40,15 @@ class Tables:
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         return self.groups.get(group)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self.topics.get(topic)
+
+    def is_durable(self, _name: str) -> bool:
+        return True
+
+    def takes(self, _topic: str, _queue_id: int) -> bool:
+        return True
 
     def create_for_send_back(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig:
         self.topics[topic] = TopicConfig(
@@ -62,6 +76,7 @@ def handler(bench: Bench, tables: Tables) -> SendBackHandler:
         bench.store.lookup,
         tables,
         tables,
+        CreationWait(tables, tables, nothing_to_save),
         bench.writer,
         bench.stats,
         random.Random(1),

@@ -129,6 +129,20 @@ def test_a_log_that_cannot_grow_is_not_ready_until_the_disk_allows_it(tmp_path: 
     with_probes(tmp_path, work)
 
 
+def test_a_table_that_cannot_be_saved_is_not_ready_until_it_was(tmp_path: Path) -> None:
+    async def work(probes: Probes) -> None:
+        probes.disk.fail("write", errno.EIO, path_contains="topics.json")
+        probes.view.tables.topics.create_for_send_back("new", 1)
+        await pause(1)
+        assert "b1: new topics and groups are refused: the table of topics" in probes.reason()
+        assert "Input/output error" in probes.reason()
+        probes.disk.heal()
+        await pause(10)
+        assert probes.get(READY) == OK
+
+    with_probes(tmp_path, work)
+
+
 def test_a_message_that_was_taken_proves_that_there_is_room(tmp_path: Path) -> None:
     async def work(probes: Probes) -> None:
         probes.disk.fail("allocate", errno.ENOSPC, path_contains="commitlog", times=1)

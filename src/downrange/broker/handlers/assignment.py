@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from downrange.broker.assignment import STRATEGIES, RequestModeTable, allocate_for_pop
 from downrange.broker.consumer_table import BROADCASTING, ConsumerTable
 from downrange.broker.group_table import GroupTable
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.names import is_lmq, is_retry_topic
 from downrange.model.topics import MessageQueue
@@ -41,6 +42,7 @@ class AssignmentHandler:
         consumers: ConsumerTable,
         modes: RequestModeTable,
         readable_queues: ReadableQueues,
+        durable: Durable,
         *,
         broker_name: str,
         shares_out: bool = True,
@@ -50,6 +52,7 @@ class AssignmentHandler:
         self._consumers = consumers
         self._modes = modes
         self._readable_queues = readable_queues
+        self._durable = durable
         self._broker_name = broker_name
         self._shares_out = shares_out
 
@@ -78,7 +81,7 @@ class AssignmentHandler:
         answer = encode_body(AssignmentResponse(message_queue_assignments=assignments))
         return response(request, ResponseCode.SUCCESS, body=answer)
 
-    def set_mode(self, request: Command, _: Connection) -> Answer:
+    async def set_mode(self, request: Command, _: Connection) -> Answer:
         """Let a group pull or pop a topic from now on; durable when this is answered."""
         body = decode_body(RequestModeChange, request.body)
         if is_retry_topic(body.topic):
@@ -99,7 +102,7 @@ class AssignmentHandler:
                 pop_share_queue_num=body.pop_share_queue_num,
             )
         )
-        self._modes.save()
+        await self._durable()
         return response(request, ResponseCode.SUCCESS)
 
     def get_modes(self, request: Command, _: Connection) -> Answer:

@@ -6,6 +6,7 @@ from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.group_table import GroupTable
 from downrange.broker.producer_table import ProducerTable
 from downrange.broker.registration import Announced
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.names import retry_topic
 from downrange.protocol.bodies.consumer import ConsumerList
@@ -48,6 +49,7 @@ class ClientHandler:
         producers: ProducerTable,
         check_subscription: CheckSubscription,
         announced: Announced,
+        durable: Durable,
         keep_filters: KeepFilters = lambda _group, _subscriptions: None,
     ) -> None:
         self._topics = topics
@@ -56,6 +58,7 @@ class ClientHandler:
         self._producers = producers
         self._check_subscription = check_subscription
         self._announced = announced
+        self._durable = durable
         self._keep_filters = keep_filters
 
     def routes(self) -> dict[int, Handler]:
@@ -72,22 +75,24 @@ class ClientHandler:
     ) -> Answer | Coroutine[None, None, Answer]:
         """Take note of all groups of a client; a group that may not exist is passed over.
 
-        The first client of a group is answered when its retry topic has a route: it asks for it
+        The first client of a group is answered when the group and its retry topic are on disk, one
+        save for all groups of the heartbeat, and the topic has a route: the client asks for it
         next, and would ask again only much later.
         """
         heartbeat = decode_heartbeat(request.body)
         # A client of heartbeat v1 ignores this field; v2 sends everything again when it is true.
         needs_subscriptions = heartbeat.heartbeat_fingerprint == 0
-        has_new_topic = False
+        has_new = False
         for consumer in heartbeat.consumer_data_set:
             if heartbeat.without_sub and not self._consumers.knows_subscriptions(
                 connection, consumer.group_name, heartbeat.heartbeat_fingerprint
             ):
                 needs_subscriptions = True
-            topic = retry_topic(consumer.group_name)
-            is_known = self._topics.get(topic) is not None
             self._register_consumer(request, connection, heartbeat, consumer)
-            has_new_topic |= not is_known and self._topics.get(topic) is not None
+            has_new |= not (
+                self._groups.is_durable(consumer.group_name)
+                and self._topics.is_durable(retry_topic(consumer.group_name))
+            )
         for producer in heartbeat.producer_data_set:
             self._producers.register(
                 connection,
@@ -100,9 +105,10 @@ class ClientHandler:
             supports_heartbeat_v2=True, subscription_changed=needs_subscriptions
         )
         answer = response(request, ResponseCode.SUCCESS, ext_fields=encode_header(fields))
-        return self._once_announced(answer) if has_new_topic else answer
+        return self._once_durable(answer) if has_new else answer
 
-    async def _once_announced(self, answer: Command) -> Answer:
+    async def _once_durable(self, answer: Command) -> Answer:
+        await self._durable()
         await self._announced()
         return answer
 

@@ -8,6 +8,7 @@ import random
 from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.stats import BrokerStats
 from downrange.model.topics import TopicConfig
@@ -27,6 +28,7 @@ from downrange.remoting.errors import Refused, RemotingError
 from downrange.runtime.clock import Clock
 from downrange.store.appended import Appended
 from downrange.store.appender import HOST_V4_BYTES
+from downrange.store.errors import PutStatus
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class ReplyHandler:
         self,
         topics: Topics,
         clients: Clients,
+        creations: CreationWait,
         writer: MessageWriter,
         stats: BrokerStats,
         clock: Clock,
@@ -75,6 +78,7 @@ class ReplyHandler:
     ) -> None:
         self._topics = topics
         self._clients = clients
+        self._creations = creations
         self._writer = writer
         self._stats = stats
         self._clock = clock
@@ -114,7 +118,7 @@ class ReplyHandler:
         failure = await self._push(header, text, body, connection)
         appended = None
         if self._stores_replies and request.body is not None:
-            appended = self._store(header, queue_id, text, body, connection)
+            appended = await self._store(header, queue_id, text, body, connection)
         return self._answer(request, failure, queue_id, appended)
 
     def _admit(self, header: SendRequest) -> TopicConfig:
@@ -171,15 +175,19 @@ class ReplyHandler:
             return f"push reply message to {client_id} fail. {answer.remark}"
         return None
 
-    def _store(
+    async def _store(
         self, header: SendRequest, queue_id: int, text: bytes, body: bytes, connection: Connection
     ) -> Appended | None:
+        """Keep a copy, as durable as the flush mode promises; None if that was not possible."""
         sys_flag = 0
         if header.sys_flag & COMPRESSED:
             sys_flag = header.sys_flag & (COMPRESSED | COMPRESSION_MASK)
         if len(connection.host) > HOST_V4_BYTES:
             sys_flag |= BORN_HOST_V6
         try:
+            if not self._creations.can_put(header.topic, queue_id):
+                await self._creations.wait(header.topic)
+                self._creations.can_put(header.topic, queue_id, has_waited=True)
             appended = self._writer.put(
                 header.topic,
                 queue_id,
@@ -195,6 +203,9 @@ class ReplyHandler:
             _log.warning("reply not stored: %s", error.remark)
             return None
         self._stats.add_put(header.topic, 1, appended.size)
+        status = await self._writer.durable(appended.end_offset)
+        if status is not PutStatus.PUT_OK:
+            _log.warning("reply stored, but it may be lost: %s", status.name)
         return appended
 
     def _answer(

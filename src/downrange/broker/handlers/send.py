@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
@@ -109,6 +110,7 @@ class SendHandler:
         clock: Clock,
         chance: random.Random,
         announced: Announced,
+        creations: CreationWait,
         gate: Gate,
         *,
         cluster_name: str,
@@ -131,6 +133,7 @@ class SendHandler:
         self._clock = clock
         self._chance = chance
         self._announced = announced
+        self._creations = creations
         self._gate = gate
         # What the real broker adds to the text of every single message.
         self.additions = (
@@ -169,25 +172,30 @@ class SendHandler:
         """One message or a batch."""
         if self._gate.is_closed:
             raise self._gate.refusal()
-        return self._send(request, connection, connection.reply)
+        header = decode_send(request.code, request.ext_fields)
+        return self._send(request, header, connection, connection.reply)
 
     def _send(
-        self, request: Command, connection: Connection, reply: Reply
+        self,
+        request: Command,
+        header: SendRequest,
+        connection: Connection,
+        reply: Reply,
+        *,
+        has_waited: bool = False,
     ) -> Answer | Coroutine[None, None, Answer]:
-        header = decode_send(request.code, request.ext_fields)
         config = self._topics.get(header.topic)
         if config is None or self.admitted.get(header.topic) is not config:
-            is_new = config is None
             config = self._admit(header)
-            if is_new:
-                return self._send_first(request, connection)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._chance.randrange(max(config.write_queue_nums, 1))
         else:
             check_queue(queue_id, config, header.topic)
         if header.batch:
-            return self._send_batch(request, connection, reply, header, config, queue_id)
+            return self._send_batch(
+                request, connection, reply, header, config, queue_id, has_waited=has_waited
+            )
         text = (header.properties or "").encode()
         if b"POP_CK\x01" in text:
             text = remove_property(text, b"POP_CK")
@@ -198,6 +206,8 @@ class SendHandler:
         topic = header.topic
         if topic.startswith("%RETRY%"):
             topic, queue_id, text = self._retry_target(request, header, queue_id, text)
+        if not self._creations.can_put(topic, queue_id, has_waited=has_waited):
+            return self._send_later(request, header, connection)
         if text and not text.endswith(b"\x02"):
             text += b"\x02"
         if b"MSG_REGION\x01" in text or b"CLUSTER\x01" in text:
@@ -213,16 +223,18 @@ class SendHandler:
         ):
             return None
         self._times.add(0)  # no wait was in between
+        if has_waited:
+            return self._reply.later(request, PutStatus.PUT_OK, [appended], queue_id, unique_key)
         return self._reply.now(
             request.serialization, request.opaque, appended, queue_id, unique_key
         )
 
-    def _send_first(
-        self, request: Command, connection: Connection
-    ) -> Coroutine[None, None, Answer]:
-        """Answer who created a topic when it has a route: a consumer may be started at once.
+    async def _send_later(
+        self, request: Command, header: SendRequest, connection: Connection
+    ) -> Answer:
+        """Put a message when its topic is on disk, and answer when the topic has a route.
 
-        The message gets its place now, before those that the producer sends meanwhile.
+        A consumer may be started at once then.
         """
         late: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -230,13 +242,11 @@ class SendHandler:
             if not late.done():  # the producer may be gone
                 late.set_result(answer)
 
-        answer = self._send(request, connection, keep)
+        await self._creations.wait(header.topic)
+        answer = self._send(request, header, connection, keep, has_waited=True)
         assert not isinstance(answer, Coroutine)
         if answer is not None or request.is_one_way:
             keep(answer)
-        return self._once_announced(late)
-
-    async def _once_announced(self, late: asyncio.Future[Answer]) -> Answer:
         answer = await late  # when the message is durable, in SYNC_FLUSH
         if answer is not None:
             await self._announced()
@@ -289,7 +299,11 @@ class SendHandler:
         header: SendRequest,
         config: TopicConfig,
         queue_id: int,
-    ) -> Answer:
+        *,
+        has_waited: bool,
+    ) -> Answer | Coroutine[None, None, Answer]:
+        if not self._creations.can_put(header.topic, queue_id, has_waited=has_waited):
+            return self._send_later(request, header, connection)
         # Messages of a batch keep their own text: the real broker adds nothing to it.
         sys_flag = self._sys_flag(header.sys_flag, config, connection)
         placed = self._writer.put_batch(
@@ -352,7 +366,7 @@ class SendHandler:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._broker_address}] sending message is forbidden",
             )
-        if self._is_writable:
+        if self._is_writable and self._creations.is_over(topic):
             self.admitted[topic] = config
         return config
 

@@ -2,9 +2,11 @@
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Protocol
 
+from downrange.broker.creation_wait import CreationWait
 from downrange.broker.hooks import SendBack
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.stats import BrokerStats
@@ -23,6 +25,8 @@ from downrange.protocol.sys_flag import STORE_HOST_V6
 from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.store.appended import Appended
+from downrange.store.errors import PutStatus
 from downrange.store.lookup import Lookup
 
 _log = logging.getLogger(__name__)
@@ -51,10 +55,26 @@ class Groups(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A message that goes back, and where to."""
+
+    topic: str
+    queue_id: int
+    level: int
+    record: Record
+    header: SendBackRequest
+
+    @property
+    def is_dead_letter(self) -> bool:
+        return self.topic == dlq_topic(self.header.group)
+
+
 class SendBackHandler:
     """Puts the message into the group's retry topic, by way of a delay, or into its dead letters.
 
-    When the answer goes out the copy is appended; nobody waits for the disk, as in RocketMQ.
+    When the answer goes out the copy is as durable as the flush mode promises, and so are the
+    group and the topic that it belongs to. RocketMQ does not wait for the disk here.
     """
 
     def __init__(
@@ -62,6 +82,7 @@ class SendBackHandler:
         lookup: Lookup,
         topics: Topics,
         groups: Groups,
+        creations: CreationWait,
         writer: MessageWriter,
         stats: BrokerStats,
         chance: random.Random,
@@ -73,6 +94,7 @@ class SendBackHandler:
         self._lookup = lookup
         self._topics = topics
         self._groups = groups
+        self._creations = creations
         self._writer = writer
         self._stats = stats
         self._chance = chance
@@ -84,7 +106,7 @@ class SendBackHandler:
         """Which codes this serves."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
-    def send_back(self, request: Command, _: Connection) -> Answer:
+    def send_back(self, request: Command, _: Connection) -> Answer | Coroutine[None, None, Answer]:
         """Put one message again."""
         header = decode_header(SendBackRequest, request.ext_fields)
         config = self._groups.find(header.group)
@@ -100,6 +122,25 @@ class SendBackHandler:
             )
         if config.retry_queue_nums <= 0:
             return response(request, ResponseCode.SUCCESS)  # a group that wants nothing again
+        copy = self._copy(request, header, config)
+        if self._writer.is_sync or not self._creations.can_put(copy.topic, copy.queue_id):
+            return self._put_durably(request, copy)
+        self._put(copy)
+        return response(request, ResponseCode.SUCCESS)
+
+    async def _put_durably(self, request: Command, copy: _Copy) -> Answer:
+        if not self._creations.can_put(copy.topic, copy.queue_id):
+            await self._creations.wait(copy.topic)
+            self._creations.can_put(copy.topic, copy.queue_id, has_waited=True)
+        status = await self._writer.durable(self._put(copy).end_offset)
+        if status is not PutStatus.PUT_OK:
+            # The consumer then sends a copy itself: the message may be redelivered twice.
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the copy is not durable: {status.name}")
+        return response(request, ResponseCode.SUCCESS)
+
+    def _copy(
+        self, request: Command, header: SendBackRequest, config: SubscriptionGroupConfig
+    ) -> _Copy:
         topic = retry_topic(header.group)
         unit_flag = _UNIT_SUBSCRIPTION if header.unit_mode else 0
         if not self._create(topic, config.retry_queue_nums, unit_flag).perm & Permission.WRITE:
@@ -112,22 +153,11 @@ class SendBackHandler:
             times_max = header.max_reconsume_times
         queue_id = self._chance.randrange(config.retry_queue_nums)
         level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
-        is_dead = record.reconsume_times >= times_max or level < 0
-        if is_dead:
+        if record.reconsume_times >= times_max or level < 0:
             topic, queue_id, level = dlq_topic(header.group), 0, 0
             self._create(topic, DLQ_QUEUE_NUMS, 0)
             _log.info("dead letter: group=%s offset=%d", header.group, header.offset)
-        self._put(topic, queue_id, level, record, header.group)
-        if self._after_send_back is not None:
-            self._after_send_back(
-                SendBack(
-                    consumer_group=header.group,
-                    topic=header.origin_topic,
-                    message_id=header.origin_msg_id,
-                    is_dead_letter=is_dead,
-                )
-            )
-        return response(request, ResponseCode.SUCCESS)
+        return _Copy(topic, queue_id, level, record, header)
 
     def _create(self, topic: str, queue_nums: int, sys_flag: int) -> TopicConfig:
         config = self._topics.create_for_send_back(topic, queue_nums, sys_flag)
@@ -146,7 +176,8 @@ class SendBackHandler:
         except RemoteProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{remark}: {error}") from error
 
-    def _put(self, topic: str, queue_id: int, level: int, record: Record, group: str) -> None:
+    def _put(self, copy: _Copy) -> Appended:
+        record, header = copy.record, copy.header
         origin = find_property(record.properties, b"RETRY_TOPIC") or record.topic
         origin_id = find_property(record.properties, b"ORIGIN_MESSAGE_ID")
         if origin_id is None or not origin_id.strip():
@@ -157,12 +188,12 @@ class SendBackHandler:
                 (b"RETRY_TOPIC", origin),
                 (b"ORIGIN_MESSAGE_ID", origin_id),
                 (b"WAIT", b"false"),
-                (b"DELAY", b"%d" % level),
+                (b"DELAY", b"%d" % copy.level),
             ):
                 text = replace_property(text, name, value)
-            self._writer.put(
-                topic,
-                queue_id,
+            appended = self._writer.put(
+                copy.topic,
+                copy.queue_id,
                 record.body,
                 text,
                 record.sys_flag & ~STORE_HOST_V6,  # the store sets it by its own host
@@ -176,4 +207,14 @@ class SendBackHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, error.remark) from error
         except LocalProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._stats.add_sent_back(group, origin.decode("utf-8", "replace"))
+        self._stats.add_sent_back(header.group, origin.decode("utf-8", "replace"))
+        if self._after_send_back is not None:
+            self._after_send_back(
+                SendBack(
+                    consumer_group=header.group,
+                    topic=header.origin_topic,
+                    message_id=header.origin_msg_id,
+                    is_dead_letter=copy.is_dead_letter,
+                )
+            )
+        return appended

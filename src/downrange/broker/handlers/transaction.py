@@ -1,6 +1,7 @@
 """END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE: how the transaction of a half message goes on."""
 
 import logging
+from collections.abc import Coroutine
 from typing import Protocol
 
 from downrange.broker.half_messages import whole_number
@@ -22,6 +23,7 @@ from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
 from downrange.store.appended import Appended
+from downrange.store.errors import PutStatus
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class HalfMessages(Protocol):
         """The half message that stands here, or the one that was given up."""
         ...
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: Record) -> Appended:
         """Give the message to consumers and end it."""
         ...
 
@@ -64,18 +66,34 @@ class HalfMessages(Protocol):
         ...
 
 
+class Writer(Protocol):
+    """What ending needs of the part that puts messages."""
+
+    is_sync: bool
+
+    async def durable(self, end_offset: int) -> PutStatus:
+        """Wait until what ends here is durable; PUT_OK, or why it is not known to be."""
+        ...
+
+
 class TransactionHandler:
-    """Takes the verdicts of producers; they are one-way, so a refusal is logged here."""
+    """Takes the verdicts of producers; they are one-way, so a refusal is logged here.
+
+    A verdict that is not one-way is answered when the message it commits is durable, in SYNC_FLUSH.
+    A rollback promises nothing: one that is lost is asked for again.
+    """
 
     def __init__(
         self,
         half_messages: HalfMessages,
+        writer: Writer,
         clock: Clock,
         *,
         timeout_ms: int = 6_000,
         waiting_ends_max: int = 100_000,
     ) -> None:
         self._half_messages = half_messages
+        self._writer = writer
         self._clock = clock
         self.change(timeout_ms=timeout_ms, waiting_ends_max=waiting_ends_max)
 
@@ -91,13 +109,15 @@ class TransactionHandler:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
 
-    def end(self, request: Command, connection: Connection) -> Answer:
+    def end(
+        self, request: Command, connection: Connection
+    ) -> Answer | Coroutine[None, None, Answer]:
         """Commit or roll back; a producer that does not know yet is asked again later."""
         header = decode_header(EndTransactionRequest, request.ext_fields)
         if header.commit_or_rollback not in {TRANSACTION_COMMIT, TRANSACTION_ROLLBACK}:
             return None  # nobody is told, as in RocketMQ: this is no verdict
         try:
-            self._end(header)
+            appended = self._end(header)
         except Refused as error:
             _log.warning(
                 "transaction not ended: producer=%s group=%s id=%s offset=%d reason=%s",
@@ -108,9 +128,9 @@ class TransactionHandler:
                 error.remark,
             )
             raise
-        return response(request, ResponseCode.SUCCESS)
+        return self._answer(request, appended)
 
-    def resume(self, request: Command, _: Connection) -> Answer:
+    def resume(self, request: Command, _: Connection) -> Answer | Coroutine[None, None, Answer]:
         """Put a half message that was given up among those that are checked."""
         header = decode_header(ResumeCheckRequest, request.ext_fields)
         try:
@@ -119,12 +139,28 @@ class TransactionHandler:
             if record is None:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"{_RESUME_FAILED} There is none.")
             text = replace_property(record.properties, b"TRANSACTION_CHECK_TIMES", b"0")
-            self._half_messages.put_again(record, text)
+            appended = self._half_messages.put_again(record, text)
         except ProtocolError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{_RESUME_FAILED} {error}") from error
+        return self._answer(request, appended)
+
+    def _answer(
+        self, request: Command, appended: Appended | None
+    ) -> Answer | Coroutine[None, None, Answer]:
+        if appended is not None and self._writer.is_sync and not request.is_one_way:
+            return self._once_durable(request, appended)
         return response(request, ResponseCode.SUCCESS)
 
-    def _end(self, header: EndTransactionRequest) -> None:
+    async def _once_durable(self, request: Command, appended: Appended) -> Answer:
+        status = await self._writer.durable(appended.end_offset)
+        if status is not PutStatus.PUT_OK:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"stored, but it may be lost in a crash: {status.name}"
+            )
+        return response(request, ResponseCode.SUCCESS)
+
+    def _end(self, header: EndTransactionRequest) -> Appended | None:
+        """End a transaction; returns what a commit has put."""
         record = self._half_messages.find(header.commit_log_offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -139,7 +175,7 @@ class TransactionHandler:
         if record.queue_offset != header.tran_state_table_offset:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if self._half_messages.has_ended(record.queue_offset):
-            return  # the same verdict again, or one too late: consumers get a message once
+            return None  # the same verdict again, or one too late: consumers get a message once
         waiting = self._half_messages.waiting_ends
         if waiting >= self._waiting_ends_max:
             raise overloaded(
@@ -147,9 +183,9 @@ class TransactionHandler:
                 f"endTransactionPoolQueueCapacity is {self._waiting_ends_max}"
             )
         if header.commit_or_rollback == TRANSACTION_COMMIT:
-            self._half_messages.commit(record)
-        else:
-            self._half_messages.end(record.queue_offset)
+            return self._half_messages.commit(record)
+        self._half_messages.end(record.queue_offset)
+        return None
 
     def _is_late(self, record: Record) -> bool:
         """Whether a producer that wanted peace for some time speaks only after it."""

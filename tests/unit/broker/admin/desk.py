@@ -29,6 +29,7 @@ from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.memory import MemoryNetwork
 from downrange.remoting.server import RemotingServer
+from downrange.runtime.blocking import InLine
 from downrange.runtime.service import Supervisor
 from downrange.store.offset_tables import DelayOffsets
 from downrange.testing.clock import ManualClock
@@ -65,7 +66,14 @@ class Desk:
         self.disk = disk = StagedDisk()
         self.store = store = open_store(root / "store", clock, disk)
         self.settings = BrokerSettings(broker_name=BROKER, address="127.0.0.1")
-        self.tables = tables = build_tables(self.settings, store.settings.config_path, disk, clock)
+        self.tables = tables = build_tables(
+            self.settings,
+            store.settings.config_path,
+            disk,
+            clock,
+            InLine(),
+            Supervisor(_fail).spawn,
+        )
         self.stats = BrokerStats()
         self.rates = Rates(self.stats, clock, self.settings.cluster_name)
         self.delay_offsets = DelayOffsets()
@@ -102,6 +110,7 @@ class Desk:
                 tables.producers,
                 SubscriptionFilters(sql92_enabled=True).filter_of,
                 self._announced,
+                tables.savers.creations_durable,
             ).routes(),
         }
         self.network = MemoryNetwork()

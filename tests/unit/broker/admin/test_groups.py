@@ -95,7 +95,11 @@ def test_a_group_that_is_asked_for_comes_into_being_if_it_may_by_use(tmp_path: P
             desk.clock,
             GroupSettings(auto_create_enabled=False),
         )
-        desk.handlers.update(GroupsHandler(closed, desk.tables.offsets).routes())
+        savers = desk.tables.savers
+        handler = GroupsHandler(
+            closed, desk.tables.offsets, savers.groups.durable, savers.offsets.durable
+        )
+        desk.handlers.update(handler.routes())
         answer = await desk.ask(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group=GROUP)
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 

@@ -48,7 +48,11 @@ class Desk:
         connect: Callable[[], Connection],
     ) -> None:
         topics.create_for_send("t", "TBW102", 4, 0)
-        self.parts = (topics, groups, consumers, modes, readable_queues)
+
+        async def durable() -> None:
+            modes.save()
+
+        self.parts = (topics, groups, consumers, modes, readable_queues, durable)
         self.handler = AssignmentHandler(*self.parts, broker_name="broker-a")
         self.connection = connect()
         for name in ("b", "a"):

@@ -10,6 +10,7 @@ from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.group_table import GroupTable
 from downrange.broker.handlers.client import ClientHandler
 from downrange.broker.producer_table import ProducerTable
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.topics import SubscriptionGroupConfig, TopicConfig
 from downrange.protocol.bodies.heartbeat import (
@@ -48,6 +49,16 @@ async def announced() -> None:
     """The name servers have heard of everything already."""
 
 
+def saving(*tables: TopicTable | GroupTable) -> Durable:
+    """What makes these tables durable at once."""
+
+    async def durable() -> None:
+        for table in tables:
+            table.save()
+
+    return durable
+
+
 def refuse_all(subscription: Subscription) -> None:
     raise Refused(23, f"{subscription.sub_string} does not compile")
 
@@ -56,7 +67,9 @@ def refuse_all(subscription: Subscription) -> None:
 def handler(
     topics: TopicTable, groups: GroupTable, consumers: ConsumerTable, producers: ProducerTable
 ) -> ClientHandler:
-    return ClientHandler(topics, groups, consumers, producers, refuse_all, announced)
+    return ClientHandler(
+        topics, groups, consumers, producers, refuse_all, announced, saving(topics, groups)
+    )
 
 
 def beat(handler: ClientHandler, connection: Connection, heartbeat: Heartbeat) -> dict[str, str]:
@@ -132,7 +145,9 @@ def test_the_first_client_of_a_group_is_answered_when_the_retry_topic_has_a_rout
         nonlocal asked
         asked += 1
 
-    handler = ClientHandler(topics, groups, consumers, producers, refuse_all, wait)
+    handler = ClientHandler(
+        topics, groups, consumers, producers, refuse_all, wait, saving(topics, groups)
+    )
     first = handler.heartbeat(
         request(RequestCode.HEART_BEAT, opaque=1, body=encode_body(HEARTBEAT)), connect()
     )
@@ -152,7 +167,9 @@ def test_a_group_that_may_not_exist_is_passed_over(
     producers: ProducerTable,
     connect: Connect,
 ) -> None:
-    handler = ClientHandler(topics, closed_groups, consumers, producers, refuse_all, announced)
+    handler = ClientHandler(
+        topics, closed_groups, consumers, producers, refuse_all, announced, saving(topics)
+    )
     beat(handler, connect(), HEARTBEAT)
     assert "%RETRY%g" not in topics
     assert not consumers.has_group("g")

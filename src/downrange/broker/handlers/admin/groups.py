@@ -6,6 +6,7 @@ from downrange.broker.attributes import GROUP_ATTRIBUTES, changed_attributes
 from downrange.broker.group_table import GroupTable
 from downrange.broker.handlers.admin.paging import page_of
 from downrange.broker.offset_table import OffsetTable
+from downrange.broker.table_saver import Durable
 from downrange.model.names import InvalidNameError, check_group, check_topic
 from downrange.model.topics import SubscriptionGroupConfig
 from downrange.protocol.bodies import groups as bodies
@@ -33,9 +34,17 @@ READ_INDEX = 2  # PermName.INDEX_PERM_READ: the bit that keeps a group from read
 class GroupsHandler:
     """Changes the group table and answers when the change is durable."""
 
-    def __init__(self, groups: GroupTable, offsets: OffsetTable) -> None:
+    def __init__(
+        self,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        groups_durable: Durable,
+        offsets_durable: Durable,
+    ) -> None:
         self._groups = groups
         self._offsets = offsets
+        self._groups_durable = groups_durable
+        self._offsets_durable = offsets_durable
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -48,14 +57,14 @@ class GroupsHandler:
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
         }
 
-    def create(self, request: Command, connection: Connection) -> Answer:
+    async def create(self, request: Command, connection: Connection) -> Answer:
         """Create a group or change it."""
         config = decode_body(SubscriptionGroupConfig, request.body)
         _log.info("group %s: created or changed by %s", config.group_name, connection.address)
         self._groups.update(config, config.attributes)
-        return self._saved(request)
+        return await self._saved(request)
 
-    def create_list(self, request: Command, connection: Connection) -> Answer:
+    async def create_list(self, request: Command, connection: Connection) -> Answer:
         """Create or change several groups; nothing is done if one of them cannot be."""
         configs = decode_body(bodies.GroupConfigList, request.body).group_config_list
         for config in configs:
@@ -68,7 +77,7 @@ class GroupsHandler:
         _log.info("groups %s: created or changed by %s", names, connection.address)
         for config in configs:
             self._groups.update(config, config.attributes)
-        return self._saved(request)
+        return await self._saved(request)
 
     def get_all(self, request: Command, _: Connection) -> Answer:
         """All groups, or a page of them, with what they may not consume."""
@@ -92,7 +101,7 @@ class GroupsHandler:
         fields = encode_header(GetAllGroupConfigResponse(total_group_num=len(table.groups)))
         return response(request, ResponseCode.SUCCESS, ext_fields=fields, body=encode_body(body))
 
-    def get(self, request: Command, _: Connection) -> Answer:
+    async def get(self, request: Command, _: Connection) -> Answer:
         """One group; as in RocketMQ one that is asked for comes into being, if it may by use.
 
         Proxies rely on that: they ask for the group of a new consumer before it has sent anything.
@@ -105,9 +114,11 @@ class GroupsHandler:
                 f"No group in this broker: {group} does not exist, and "
                 "autoCreateSubscriptionGroup is false or its name is no group's",
             )
+        if not self._groups.is_durable(group):
+            await self._groups_durable()
         return response(request, ResponseCode.SUCCESS, body=write_json(config))
 
-    def delete(self, request: Command, connection: Connection) -> Answer:
+    async def delete(self, request: Command, connection: Connection) -> Answer:
         """Delete a group, if asked for with its offsets; one that is not there is no error."""
         header = decode_header(DeleteGroupRequest, request.ext_fields)
         if not header.group_name.strip():
@@ -116,9 +127,10 @@ class GroupsHandler:
         self._groups.delete(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
-        return self._saved(request)
+            await self._offsets_durable()
+        return await self._saved(request)
 
-    def forbid(self, request: Command, _: Connection) -> Answer:
+    async def forbid(self, request: Command, _: Connection) -> Answer:
         """Whether a group may read a topic, changed before if the request says so."""
         header = decode_header(GroupForbiddenRequest, request.ext_fields)
         group, topic = header.group, header.topic
@@ -131,11 +143,10 @@ class GroupsHandler:
             topic=topic,
             readable=not self._groups.is_forbidden(group, topic, READ_INDEX),
         )
-        return self._saved(request, encode_body(body))
+        return await self._saved(request, encode_body(body))
 
-    def _saved(self, request: Command, body: bytes | None = None) -> Answer:
-        if self._groups.is_dirty:
-            self._groups.save()
+    async def _saved(self, request: Command, body: bytes | None = None) -> Answer:
+        await self._groups_durable()
         return response(request, ResponseCode.SUCCESS, body=body)
 
 

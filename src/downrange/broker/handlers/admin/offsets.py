@@ -4,6 +4,7 @@ import logging
 
 from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.offset_table import OffsetTable
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.names import InvalidNameError, check_group
 from downrange.protocol.bodies.json_body import encode_body
@@ -34,11 +35,13 @@ class GroupOffsetsHandler:
         offsets: OffsetTable,
         consumers: ConsumerTable,
         queues: QueueTable,
+        durable: Durable,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
         self._queues = queues
+        self._durable = durable
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -70,8 +73,8 @@ class GroupOffsetsHandler:
         body = CorrectionOffsets(correction_offsets=dict(sorted(slowest.items())))
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
-    def clone(self, request: Command, connection: Connection) -> Answer:
-        """Let a group stand where another one stands; without a topic in all of its topics.
+    async def clone(self, request: Command, connection: Connection) -> Answer:
+        """Copy the offsets of a group to another; without a topic in all of its topics.
 
         RocketMQ copies nothing if no topic is given.
         """
@@ -97,6 +100,7 @@ class GroupOffsetsHandler:
                     target,
                     connection.address,
                 )
+        await self._durable()
         return response(request, ResponseCode.SUCCESS)
 
     def _has_left(self, group: str, topic: str) -> bool:

@@ -9,6 +9,7 @@ import logging
 from downrange.broker.consumer_table import Consumer, ConsumerTable
 from downrange.broker.group_table import GroupTable
 from downrange.broker.offset_table import UNKNOWN, OffsetTable
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.topics import MessageQueue, TopicConfig
 from downrange.protocol.bodies.json_body import encode_body
@@ -42,6 +43,7 @@ class ResetsHandler:
         consumers: ConsumerTable,
         queues: QueueTable,
         lookup: Lookup,
+        durable: Durable,
         *,
         broker_name: str,
         server_side: bool = True,
@@ -52,6 +54,7 @@ class ResetsHandler:
         self._consumers = consumers
         self._queues = queues
         self._lookup = lookup
+        self._durable = durable
         self._broker_name = broker_name
         self._server_side = server_side
 
@@ -59,8 +62,8 @@ class ResetsHandler:
         """Which codes this serves."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
-    def reset(self, request: Command, connection: Connection) -> Answer:
-        """Move a group; answers with the new offsets."""
+    async def reset(self, request: Command, connection: Connection) -> Answer:
+        """Move a group; answers with the new offsets when they are on disk."""
         header = decode_header(ResetOffsetRequest, request.ext_fields)
         config = self._topics.get(header.topic)
         if config is None:
@@ -74,6 +77,7 @@ class ResetsHandler:
         )
         if self._server_side:
             found = self._reset_here(header, config)
+            await self._durable()
         else:
             found = self._reset_at_clients(header, config, is_cpp=_is_cpp(request.language))
         body = ResetOffset(

@@ -66,7 +66,15 @@ def admin_routes(
     )
     return {
         **unsupported.routes(),
-        **TopicsHandler(tables.topics, tables.offsets, store, stats, register).routes(),
+        **TopicsHandler(
+            tables.topics,
+            tables.offsets,
+            store,
+            stats,
+            register,
+            tables.savers.topics.durable,
+            tables.savers.offsets.durable,
+        ).routes(),
         **views.routes(),
         **_group_routes(tables, store, broker_name, server_side_reset=server_side_reset),
         **_progress(tables, store, rates, clock, broker_name, broker_address).routes(),
@@ -83,6 +91,7 @@ def _group_routes(
     """What is about consumer groups, their offsets and their clients."""
     topics, groups, offsets = tables.topics, tables.groups, tables.offsets
     consumers, queues, lookup = tables.consumers, store.queues, store.lookup
+    offsets_durable = tables.savers.offsets.durable
     resets = ResetsHandler(
         topics,
         groups,
@@ -90,13 +99,14 @@ def _group_routes(
         consumers,
         queues,
         lookup,
+        offsets_durable,
         broker_name=broker_name,
         server_side=server_side_reset,
     )
     calls = ClientCallsHandler(topics, groups, consumers, lookup, broker_name=broker_name)
     return {
-        **GroupsHandler(groups, offsets).routes(),
-        **GroupOffsetsHandler(topics, offsets, consumers, queues).routes(),
+        **GroupsHandler(groups, offsets, tables.savers.groups.durable, offsets_durable).routes(),
+        **GroupOffsetsHandler(topics, offsets, consumers, queues, offsets_durable).routes(),
         **resets.routes(),
         **ConnectionsHandler(consumers, tables.producers).routes(),
         **calls.routes(),

@@ -12,6 +12,7 @@ from downrange.broker.attributes import (
 from downrange.broker.handlers.admin.paging import page_of
 from downrange.broker.offset_table import OffsetTable
 from downrange.broker.stats import BrokerStats
+from downrange.broker.table_saver import Durable
 from downrange.broker.topic_table import TopicTable
 from downrange.model.names import (
     SYSTEM_TOPICS,
@@ -78,12 +79,16 @@ class TopicsHandler:
         store: Store,
         stats: BrokerStats,
         register: Callable[[], Awaitable[object]],
+        topics_durable: Durable,
+        offsets_durable: Durable,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._store = store
         self._stats = stats
         self._register = register
+        self._topics_durable = topics_durable
+        self._offsets_durable = offsets_durable
 
     def routes(self) -> dict[int, Handler]:
         """Which codes this serves."""
@@ -156,7 +161,7 @@ class TopicsHandler:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return response(request, ResponseCode.SUCCESS, body=write_json(config))
 
-    def delete(self, request: Command, connection: Connection) -> Answer:
+    async def delete(self, request: Command, connection: Connection) -> Answer:
         """Delete a topic, with its queues, its offsets and the retry topics of who popped it."""
         topic = decode_header(DeleteTopicInBrokerRequest, request.ext_fields).topic
         if not topic.strip():
@@ -173,7 +178,8 @@ class TopicsHandler:
             self._offsets.remove_topic(name)
             self._store.delete_topic(name)
             self._stats.forget_topic(name)
-        self._save()
+        await self._topics_durable()
+        await self._offsets_durable()
         return response(request, ResponseCode.SUCCESS)
 
     def list_system_topics(self, request: Command, _: Connection) -> Answer:
@@ -217,11 +223,6 @@ class TopicsHandler:
             )
 
     async def _announced(self, request: Command) -> Answer:
-        self._save()
+        await self._topics_durable()
         await self._register()
         return response(request, ResponseCode.SUCCESS)
-
-    def _save(self) -> None:
-        # A listener of the table may have done it; if it could not, who asked must hear of it.
-        if self._topics.is_dirty:
-            self._topics.save()
