@@ -23,6 +23,7 @@ from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Protection
 from downrange.broker.rates import Rates
 from downrange.broker.registration import Announced
+from downrange.broker.retry_sends import RetrySends
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.send_reply import SendReply
 from downrange.broker.setting_changes import SettingChanges
@@ -170,8 +171,7 @@ class Assembler:
         settings, tables = self._settings, self._tables
         handler = SendHandler(
             tables.topics,
-            tables.groups,
-            tables.locks,
+            RetrySends(tables.topics, tables.groups, tables.locks),
             self._writer,
             half_messages,
             self._stats,

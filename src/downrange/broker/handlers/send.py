@@ -11,16 +11,15 @@ from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
 from downrange.broker.registration import Announced
+from downrange.broker.retry_sends import RetrySends
 from downrange.broker.send_reply import SendReply
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import (
     HALF_TOPIC,
     SCHEDULE_TOPIC,
-    dlq_topic,
-    group_of_retry_topic,
     is_retry_topic,
 )
-from downrange.model.topics import SubscriptionGroupConfig, TopicConfig
+from downrange.model.topics import TopicConfig
 from downrange.protocol.command import Command
 from downrange.protocol.headers.send import SendRequest, decode_send
 from downrange.protocol.properties import find_property, remove_property, replace_property
@@ -28,7 +27,6 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.protocol.sys_flag import BORN_HOST_V6, MULTI_TAGS, TRANSACTION_PREPARED
 from downrange.protocol.unique_id import UniqueIdGenerator
-from downrange.protocol.versions import RECONSUME_LIMIT_SINCE
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock, monotonic_ms
@@ -62,22 +60,6 @@ class Topics(Protocol):
         ...
 
 
-class Groups(Protocol):
-    """What sending needs of the group table."""
-
-    def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration."""
-        ...
-
-
-class Locks(Protocol):
-    """What sending needs of the queue locks."""
-
-    def is_orderly(self, group: str) -> bool:
-        """Whether a client of the group holds a queue."""
-        ...
-
-
 class HalfMessages(Protocol):
     """Where transactional messages wait for their end."""
 
@@ -99,8 +81,7 @@ class SendHandler:
     def __init__(
         self,
         topics: Topics,
-        groups: Groups,
-        locks: Locks,
+        retries: RetrySends,
         writer: MessageWriter,
         half_messages: HalfMessages,
         stats: BrokerStats,
@@ -122,8 +103,7 @@ class SendHandler:
         accepts_from_ms: int = 0,
     ) -> None:
         self._topics = topics
-        self._groups = groups
-        self._locks = locks
+        self._retries = retries
         self._writer = writer
         self._half_messages = half_messages
         self._stats = stats
@@ -205,7 +185,7 @@ class SendHandler:
             text = replace_property(text, b"UNIQ_KEY", unique_key)
         topic = header.topic
         if topic.startswith("%RETRY%"):
-            topic, queue_id, text = self._retry_target(request, header, queue_id, text)
+            topic, queue_id, text = self._retries.target(request.version, header, queue_id, text)
         if not self._creations.can_put(topic, queue_id, has_waited=has_waited):
             return self._send_later(request, header, connection)
         if text and not text.endswith(b"\x02"):
@@ -369,28 +349,6 @@ class SendHandler:
         if self._is_writable and self._creations.is_over(topic):
             self.admitted[topic] = config
         return config
-
-    def _retry_target(
-        self, request: Command, header: SendRequest, queue_id: int, text: bytes
-    ) -> tuple[str, int, bytes]:
-        """A consumer sends a message back itself: to the retry topic, or too often already."""
-        topic = header.topic
-        group = group_of_retry_topic(topic)
-        config = self._groups.find(group)
-        if config is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group}; {_HELP}",
-            )
-        times_max = config.retry_max_times
-        if request.version >= RECONSUME_LIMIT_SINCE and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) <= times_max and not self._locks.is_orderly(group):
-            return topic, queue_id, text
-        topic = dlq_topic(group)
-        if self._topics.create_for_send_back(topic, 1, 0) is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
-        return topic, 0, replace_property(text, b"DELAY", b"0")
 
     @staticmethod
     def _sys_flag(sys_flag: int, config: TopicConfig, connection: Connection) -> int:
