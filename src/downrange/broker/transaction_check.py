@@ -2,15 +2,19 @@
 
 A round walks through the half messages behind those of the last round. One that has ended is
 passed; one that is old enough is put again, behind all others and with one more check counted, and
-its producer is asked; one that was asked for too often or is too old is given up. How far rounds
-have come stands in the offset table under the group CID_RMQ_SYS_TRANS, for half messages and ends.
+its producer is asked; one that was asked for too often or is too old is given up. One whose
+producer is not connected is held: it stays where it is, uncounted, and later rounds begin with it.
+How far rounds have come stands in the offset table under the group CID_RMQ_SYS_TRANS, for half
+messages and ends.
 """
 
 import logging
 from dataclasses import dataclass
 from typing import Protocol
 
+from downrange.broker.check_round import CheckRound
 from downrange.broker.delay import CallLater, Timer
+from downrange.broker.half_copies import IDENTITIES, HalfCopies
 from downrange.broker.half_messages import HALF_QUEUE, HalfMessages, real_place, whole_number
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.transaction_ends import EndedHalves
@@ -29,7 +33,6 @@ from downrange.protocol.properties import find_property, replace_property
 from downrange.protocol.record import Record, decode_record, encode_record
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.sys_flag import STORE_HOST_V6
-from downrange.remoting.connection import Connection
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
 from downrange.store.appended import Appended
@@ -53,10 +56,20 @@ class Progress(Protocol):
         ...
 
 
+class Producer(Protocol):
+    """What checking needs of a connection."""
+
+    def send_one_way(
+        self, code: int, ext_fields: dict[str, str] | None = None, body: bytes | None = None
+    ) -> None:
+        """Send a request that has no response."""
+        ...
+
+
 class Producers(Protocol):
     """What checking needs of the producer table."""
 
-    def pick(self, group: str) -> Connection | None:
+    def pick(self, group: str) -> Producer | None:
         """A client of the group that can be asked now."""
         ...
 
@@ -81,21 +94,12 @@ class CheckSettings:
     age_max_ms: int = 72 * HOUR_MS  # fileReservedTime
 
 
-@dataclass(slots=True)
-class _Round:
-    """One walk through the half messages that were there when it began."""
-
-    start_ms: int
-    half_offset: int
-    ends: EndedHalves
-    asked_count: int = 0
-
-
 class TransactionCheck:
     """The rounds of one broker, each in steps, so that other work gets its turn between them.
 
     Lives on the store's event loop. Progress is committed when all is durable that a round relies
-    on, copies and ends: a crash may repeat a question, and loses no half message.
+    on, copies and ends: a crash may repeat a question, and loses no half message. What it would
+    multiply, `HalfCopies` finds.
     """
 
     def __init__(
@@ -119,7 +123,7 @@ class TransactionCheck:
         self._clock = clock
         self._call_later = call_later
         self.settings = settings
-        self._round: _Round | None = None
+        self._round: CheckRound | None = None
         self._timer: Timer | None = None
         self._unsettled: tuple[int, int] | None = None  # half offset and end offset to commit
         self._log_offset = 0  # what must be durable before
@@ -127,17 +131,22 @@ class TransactionCheck:
         # an end names; and those of them whose end was read in a round that did not reach the copy.
         self._postponed: set[int] = set()
         self._ended_early: set[int] = set()
+        self._copies: HalfCopies | None = None
+        self._renews_held = False
 
     def check(self) -> None:
         """Begin a round, unless one is under way; called every transactionCheckInterval."""
         self.settle()
-        if self._round is None and self._store.queues.get(HALF_TOPIC, HALF_QUEUE) is not None:
+        queue = self._store.queues.get(HALF_TOPIC, HALF_QUEUE)
+        if self._round is None and queue is not None:
             half_offset, end_offset = self._unsettled or (
                 self._committed(HALF_TOPIC),
                 self._committed(OP_HALF_TOPIC),
             )
+            if self._copies is None:
+                self._copies = HalfCopies(self._store.read, half_offset, queue.max_offset)
             ends = EndedHalves(self._store.read, end_offset, half_offset)
-            self._round = _Round(self._clock.wall_ms(), half_offset, ends)
+            self._round = CheckRound(half_offset, queue.max_offset, ends, self._renews_held)
             self._go_on()
 
     def settle(self) -> None:
@@ -165,10 +174,14 @@ class TransactionCheck:
     def _go_on(self) -> None:
         self._timer = None
         current = self._round
+        copies = self._copies
         assert current is not None
+        assert copies is not None
         for _ in range(STEP_MAX):
             try:
-                if not self._step(current):
+                if not copies.is_read:
+                    copies.read_some()
+                elif not self._step(current, copies):
                     self._finish(current)
                     return
             except Refused as error:
@@ -177,21 +190,25 @@ class TransactionCheck:
                 return
         self._timer = self._call_later(0, self._go_on)
 
-    def _finish(self, current: _Round) -> None:
+    def _finish(self, current: CheckRound) -> None:
         self._round = None
         self._ended_early |= current.ends.early & self._postponed
-        self._unsettled = (current.half_offset, current.ends.done_offset)
+        self._unsettled = current.progress
+        self._renews_held = current.should_renew
+        if current.is_clear and self._copies is not None and self._copies.is_read:
+            self._copies.clear()
         self._log_offset = self._store.log.max_offset
         self.settle()
-        if current.asked_count:
-            _log.info("half messages asked for: %d", current.asked_count)
+        current.report()
 
-    def _step(self, current: _Round) -> bool:
+    def _step(self, current: CheckRound, copies: HalfCopies) -> bool:
         """Deal with the next half message; False if the round is over."""
         offset = current.half_offset
         if current.ends.take(offset) or self._half_messages.has_ended(offset):
-            current.half_offset += 1
+            current.pass_by()
             return True
+        if offset >= current.stop_offset:
+            return False
         result = self._store.read(HALF_TOPIC, HALF_QUEUE, offset, 1)
         if not result.views:
             # Beyond the last one, or where retention or damage has left nothing.
@@ -202,14 +219,17 @@ class TransactionCheck:
             record = decode_record(result.views[0])
         except RemoteProtocolError as error:
             _log.error("half message %d passed over: %s", offset, error)
-            current.half_offset += 1
+            current.pass_by()
             return True
-        if not self._decide(current, record):
+        if copies.has_newer(record):
+            current.pass_by()
+            return True
+        if not self._decide(current, record, copies):
             return False
         current.half_offset += 1
         return True
 
-    def _decide(self, current: _Round, record: Record) -> bool:
+    def _decide(self, current: CheckRound, record: Record, copies: HalfCopies) -> bool:
         """What to do with an open half message; False if it and those behind it are too young."""
         settings = self.settings
         text = record.properties
@@ -218,27 +238,27 @@ class TransactionCheck:
         if times >= settings.times_max or age_ms > settings.age_max_ms:
             self._give_up(record)
             return True
-        if record.store_timestamp >= current.start_ms:
-            return False
         first_offset = whole_number(find_property(text, b"TRAN_PREPARED_QUEUE_OFFSET"))
         if first_offset is not None and self._ended_before(current, first_offset):
             self._forget(first_offset)
             return True
+        # A half message from the future has a birth by another clock, or ours was set back. When
+        # it becomes old enough is unknown, so it is checked now: that is only early.
+        is_dated = age_ms >= -settings.timeout_ms
         immunity = find_property(text, b"CHECK_IMMUNITY_TIME_IN_SECONDS")
         if immunity is not None:
             seconds = whole_number(immunity)
-            if age_ms <= (settings.timeout_ms if seconds is None else seconds * 1000):
-                self._postpone(record, first_offset)
+            patience_ms = settings.timeout_ms if seconds is None else seconds * 1000
+            if is_dated and age_ms <= patience_ms:
+                self._postpone(record, first_offset, copies)
                 return True
-        elif 0 <= age_ms <= settings.timeout_ms:
+        elif is_dated and age_ms <= settings.timeout_ms:
             return False
-        if first_offset is not None:
+        if self._ask(current, record, times + 1, copies) and first_offset is not None:
             self._forget(first_offset)
-        self._ask(record, times + 1)
-        current.asked_count += 1
         return True
 
-    def _ended_before(self, current: _Round, first_offset: int) -> bool:
+    def _ended_before(self, current: CheckRound, first_offset: int) -> bool:
         return (
             first_offset in self._ended_early
             or self._half_messages.has_ended(first_offset)
@@ -251,7 +271,7 @@ class TransactionCheck:
 
     # --- what is done with a half message --------------------------------------------------
 
-    def _postpone(self, record: Record, first_offset: int | None) -> None:
+    def _postpone(self, record: Record, first_offset: int | None, copies: HalfCopies) -> None:
         """Put it behind all others, unasked: its producer wants peace for some time."""
         text = record.properties
         if first_offset is None:
@@ -261,34 +281,44 @@ class TransactionCheck:
             except LocalProtocolError:
                 self._give_up(record)
                 return
-        self._half_messages.put_again(record, text)
+        appended = self._half_messages.put_again(record, text)
+        copies.add(record._replace(properties=text), appended.queue_offset)
         self._postponed.add(first_offset)
 
-    def _ask(self, record: Record, times: int) -> None:
-        """Put it behind all others and ask a producer about the copy."""
+    def _ask(self, current: CheckRound, record: Record, times: int, copies: HalfCopies) -> bool:
+        """Put it behind all others and ask a producer about the copy; False if it is held."""
         place = real_place(record)
+        text = record.properties
+        group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
+        producer = self._producers.pick(group)
+        if producer is None:
+            if current.hold(group):
+                return False
+            times -= 1
         try:
-            text = replace_property(record.properties, b"TRANSACTION_CHECK_TIMES", b"%d" % times)
+            text = replace_property(text, b"TRANSACTION_CHECK_TIMES", b"%d" % times)
+            if not any(find_property(text, name) for name in IDENTITIES):
+                first = b"%d" % record.queue_offset
+                text = replace_property(text, b"TRAN_PREPARED_QUEUE_OFFSET", first)
         except LocalProtocolError:
             place = None
-            text = b""
         if place is None:
             self._give_up(record)
-            return
+            return True
         appended = self._half_messages.put_again(record, text)
-        group = (find_property(text, b"PGROUP") or b"").decode("utf-8", "replace")
-        connection = self._producers.pick(group)
-        if connection is None:
-            _log.warning("nobody of producer group %s is there to be asked", group)
-            return
+        copies.add(record._replace(properties=text), appended.queue_offset)
+        if producer is None:
+            return True
+        current.asked_count += 1
         try:
-            self._send_check(connection, record, text, place, appended)
+            self._send_check(producer, record, text, place, appended)
         except LocalProtocolError as error:
             _log.error("producer group %s cannot be asked: %s", group, error)
+        return True
 
     def _send_check(
         self,
-        connection: Connection,
+        producer: Producer,
         record: Record,
         text: bytes,
         place: tuple[str, int],
@@ -316,7 +346,7 @@ class TransactionCheck:
             # A producer sees WAIT=false, which the stored copy does not say: so in RocketMQ.
             properties=replace_property(text, b"WAIT", b"false"),
         )
-        connection.send_one_way(
+        producer.send_one_way(
             RequestCode.CHECK_TRANSACTION_STATE, encode_header(header), encode_record(question)
         )
 
@@ -334,6 +364,8 @@ class TransactionCheck:
             record.born_host,
             record.reconsume_times,
         )
+        # An end of its own: after a crash nobody gives it up again.
+        self._half_messages.end(record.queue_offset)
         _log.error(
             "half message given up: queue offset=%d, now at physical offset=%d of %s",
             record.queue_offset,

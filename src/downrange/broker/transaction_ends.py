@@ -40,6 +40,11 @@ class EndedHalves:
         self.early: set[int] = set()
 
     @property
+    def start_offset(self) -> int:
+        """The first end that was there."""
+        return self._start_offset
+
+    @property
     def done_offset(self) -> int:
         """The first end that is still needed."""
         offset = self._start_offset
