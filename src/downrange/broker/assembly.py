@@ -295,7 +295,9 @@ class Assembler:
                 store.lookup,
                 lambda offset: store.log.max_offset - offset <= window,
             ).routes(),
-            **LockHandler(tables.locks).routes(),
+            **LockHandler(
+                tables.locks, tables.groups.__contains__, tables.topics.has_queue
+            ).routes(),
             **self._protection.assignments.bound(
                 AssignmentHandler(
                     tables.topics,

@@ -7,9 +7,10 @@ filtered by the puller's own expression, and clients that differ are named in th
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
+from downrange.broker.client_limits import CLIENT_LIMITS, ClientLimits
 from downrange.broker.clients import CLIENT_EXPIRY_MS, ConnectedClient
 from downrange.broker.subscription_check import SubscriptionDifference, find_differences
 from downrange.protocol.bodies.heartbeat import ConsumerGroup, Subscription
@@ -32,6 +33,7 @@ class Consumer(ConnectedClient):
 
     subscriptions: dict[str, Subscription] | None = None
     fingerprint: int = 0
+    subscription_chars: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,8 +74,12 @@ class ConsumerTable:
         *,
         client_expiry_ms: int = CLIENT_EXPIRY_MS,
         subscription_expiry_ms: int = SUBSCRIPTION_EXPIRY_MS,
+        limits: ClientLimits = CLIENT_LIMITS,
     ) -> None:
         self._clock = clock
+        self._limits = limits
+        self._member_count = 0
+        self._chars_by_connection: dict[Connection, int] = {}
         self.client_expiry_ms = client_expiry_ms
         self._subscription_expiry_s = subscription_expiry_ms / 1000
         self._groups: dict[str, ConsumerGroupState] = {}
@@ -96,7 +102,12 @@ class ConsumerTable:
         without_subscriptions: bool = False,
         notifies: bool = True,
     ) -> bool:
-        """Take note of a heartbeat; True if members or topics of the group are others now."""
+        """Take note of a heartbeat; True if members or topics of the group are others now.
+
+        `Refused` if the client asks for more than the limits allow; nothing has changed then.
+        """
+        subscriptions = None if without_subscriptions else consumer.subscription_data_set
+        chars = self._check_limits(connection, client_id, consumer.group_name, subscriptions)
         group = self._groups.get(consumer.group_name)
         if group is None:
             group = self._groups[consumer.group_name] = ConsumerGroupState(name=consumer.group_name)
@@ -107,15 +118,22 @@ class ConsumerTable:
         before = group.client_ids
         client = group.clients.get(connection)
         if client is None or client.client_id != client_id:
+            known_chars = 0 if client is None else client.subscription_chars
+            self._member_count += client is None
             client = group.clients[connection] = Consumer(
-                connection=connection, client_id=client_id, language=language, version=version
+                connection=connection,
+                client_id=client_id,
+                language=language,
+                version=version,
+                subscription_chars=known_chars,
             )
             self._groups_by_connection.setdefault(connection, set()).add(group.name)
         client.touch(self._clock)
         has_other_topics = False
-        if not without_subscriptions:
-            has_other_topics = self._subscribe(group, client, consumer.subscription_data_set)
+        if subscriptions is not None:
+            has_other_topics = self._subscribe(group, client, subscriptions)
             client.fingerprint = fingerprint
+            self._note_chars(client, chars)
         has_changed = has_other_topics or group.client_ids != before
         if has_changed:
             self._announce(group)
@@ -160,6 +178,8 @@ class ConsumerTable:
     def learn(self, group: str, subscription: Subscription) -> None:
         """Take note of a subscription that came with a pull or pop, without a heartbeat."""
         key = (group, subscription.topic)
+        if key not in self._learned and len(self._learned) >= self._limits.learned_max:
+            del self._learned[next(iter(self._learned))]
         self._learned[key] = (subscription, self._clock.monotonic_s())
 
     # --- questions -------------------------------------------------------------------------
@@ -221,6 +241,35 @@ class ConsumerTable:
 
     # --- inside ----------------------------------------------------------------------------
 
+    def _check_limits(
+        self,
+        connection: Connection,
+        client_id: str,
+        group_name: str,
+        subscriptions: Collection[Subscription] | None,
+    ) -> int:
+        """How many characters the subscriptions have; `Refused` if anything is too much."""
+        self._limits.check_names(client_id, group_name)
+        group = self._groups.get(group_name)
+        client = group.clients.get(connection) if group is not None else None
+        if client is None:
+            of_connection = len(self._groups_by_connection.get(connection, ()))
+            self._limits.check_members(client_id, of_connection, self._member_count)
+        if subscriptions is None:
+            return 0
+        own_chars = 0 if client is None else client.subscription_chars
+        others_chars = self._chars_by_connection.get(connection, 0) - own_chars
+        return self._limits.check_subscriptions(group_name, subscriptions, others_chars)
+
+    def _note_chars(self, client: Consumer, chars: int) -> None:
+        connection = client.connection
+        total = self._chars_by_connection.get(connection, 0) + chars - client.subscription_chars
+        client.subscription_chars = chars
+        if total:
+            self._chars_by_connection[connection] = total
+        else:
+            self._chars_by_connection.pop(connection, None)
+
     def _subscribe(
         self, group: ConsumerGroupState, client: Consumer, subscriptions: Iterable[Subscription]
     ) -> bool:
@@ -264,6 +313,8 @@ class ConsumerTable:
         client = group.clients.pop(connection, None) if group is not None else None
         if group is None or client is None:
             return False
+        self._member_count -= 1
+        self._note_chars(client, 0)
         of_connection = self._groups_by_connection[connection]
         of_connection.discard(group_name)
         if not of_connection:

@@ -5,6 +5,7 @@ The broker needs them to ask for the end of a transaction and to hand replies to
 
 import logging
 
+from downrange.broker.client_limits import CLIENT_LIMITS, ClientLimits
 from downrange.broker.clients import CLIENT_EXPIRY_MS, ConnectedClient
 from downrange.protocol.languages import LanguageCode
 from downrange.remoting.connection import Connection
@@ -16,8 +17,16 @@ _log = logging.getLogger(__name__)
 class ProducerTable:
     """The producer groups that have clients. Owned by the thread of the broker."""
 
-    def __init__(self, clock: Clock, *, client_expiry_ms: int = CLIENT_EXPIRY_MS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        client_expiry_ms: int = CLIENT_EXPIRY_MS,
+        limits: ClientLimits = CLIENT_LIMITS,
+    ) -> None:
         self._clock = clock
+        self._limits = limits
+        self._member_count = 0
         self.client_expiry_ms = client_expiry_ms
         self._groups: dict[str, dict[Connection, ConnectedClient]] = {}
         self._groups_by_connection: dict[Connection, set[str]] = {}
@@ -34,9 +43,14 @@ class ProducerTable:
         language: LanguageCode = LanguageCode.OTHER,
         version: int = 0,
     ) -> None:
-        """Take note of a heartbeat."""
+        """Take note of a heartbeat; `Refused` if it asks for more than the limits allow."""
+        self._limits.check_names(client_id, group)
+        client = self._groups.get(group, {}).get(connection)
+        if client is None:
+            of_connection = len(self._groups_by_connection.get(connection, ()))
+            self._limits.check_members(client_id, of_connection, self._member_count)
+            self._member_count += 1
         clients = self._groups.setdefault(group, {})
-        client = clients.get(connection)
         if client is None or client.client_id != client_id:
             client = clients[connection] = ConnectedClient(
                 connection=connection, client_id=client_id, language=language, version=version
@@ -108,6 +122,7 @@ class ProducerTable:
         client = clients.pop(connection, None) if clients is not None else None
         if clients is None or client is None:
             return False
+        self._member_count -= 1
         of_connection = self._groups_by_connection[connection]
         of_connection.discard(group)
         if not of_connection:

@@ -2,8 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from downrange.model.names import is_system_topic
+
+# Pairs of group and topic that are counted apart. Peers choose the names: a message that is sent
+# back says itself which topic it is of. Beyond that they are counted together.
+SERIES_MAX: Final = 50_000
+OTHER: Final = "__OTHER__"
 
 
 @dataclass(slots=True)
@@ -58,7 +64,9 @@ class BrokerStats:
         """Messages were handed to a group."""
         tally = self.got_by_group.get((group, topic))
         if tally is None:
-            tally = self.got_by_group[group, topic] = Tally()
+            if len(self.got_by_group) >= SERIES_MAX:
+                group = topic = OTHER
+            tally = self.got_by_group.setdefault((group, topic), Tally())
             if self.is_system(topic):
                 self._system_gets.append(tally)
         tally.count += count
@@ -71,16 +79,22 @@ class BrokerStats:
         self.put_failures += 1
 
     def add_sent_back(self, group: str, topic: str) -> None:
-        """A consumer gave a message back."""
+        """A consumer sent a message back; the topic is what the message says it was."""
+        if (group, topic) not in self.sent_back and len(self.sent_back) >= SERIES_MAX:
+            group = topic = OTHER
         self.sent_back[group, topic] = self.sent_back.get((group, topic), 0) + 1
 
     def forget_group(self, group: str) -> None:
         """A group was deleted."""
-        for key in [key for key in self.got_by_group if key[0] == group]:
-            del self.got_by_group[key]
+        self._forget(0, group)
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted."""
         self.put_by_topic.pop(topic, None)
-        for key in [key for key in self.got_by_group if key[1] == topic]:
+        self._forget(1, topic)
+
+    def _forget(self, position: int, name: str) -> None:
+        for key in [key for key in self.got_by_group if key[position] == name]:
             del self.got_by_group[key]
+        for key in [key for key in self.sent_back if key[position] == name]:
+            del self.sent_back[key]

@@ -131,6 +131,13 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
         """The topics of this broker that do not belong to users."""
         return sorted(topic for topic in self._topics if self.is_system(topic))
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic has this queue, to write or to read."""
+        config = self._topics.get(topic)
+        if config is None:
+            return False
+        return 0 <= queue_id < max(config.read_queue_nums, config.write_queue_nums)
+
     def is_ordered(self, topic: str) -> bool:
         """Whether a topic's queues must not move to other brokers."""
         config = self._topics.get(topic)

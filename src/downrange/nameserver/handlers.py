@@ -10,9 +10,10 @@ from msgspec import structs
 from downrange.model.topics import DataVersion
 from downrange.nameserver.broker_names import BrokerFacts, MinBrokerIdNotice
 from downrange.nameserver.current_settings import CurrentSettings
-from downrange.nameserver.kv_table import ORDER_NAMESPACE, KvTable
+from downrange.nameserver.kv_table import ORDER_NAMESPACE, KvLimitError, KvTable
 from downrange.nameserver.live_brokers import BrokerAddress
 from downrange.nameserver.name_clashes import Clash
+from downrange.nameserver.registration_limits import RegistrationLimits
 from downrange.nameserver.route_table import RouteTable
 from downrange.nameserver.route_view import with_acting_masters, within_zone
 from downrange.protocol.bodies import topics as topic_bodies
@@ -57,7 +58,9 @@ class NameServerHandlers:
         settings: CurrentSettings,
         clock: Clock,
         notify: Callable[[MinBrokerIdNotice], None],
+        limits: RegistrationLimits | None = None,
     ) -> None:
+        self._limits = limits or RegistrationLimits()
         self._table = table
         self._kv = kv
         self._settings = settings
@@ -117,6 +120,10 @@ class NameServerHandlers:
             acting_master=header.enable_acting_master,
             timeout_ms=header.heartbeat_timeout_millis,
         )
+        live = self._table.live
+        others = len(live) - (live.get(facts.where) is not None)
+        registration = self._limits.check_broker(facts, registration, others)
+        self._check_topics(list(registration.topic_config_serialize_wrapper.topic_config_table))
         settings = self._settings.now
         result = self._table.register(
             facts,
@@ -283,12 +290,16 @@ class NameServerHandlers:
     def _register_topic(self, request: Command, _: Connection) -> Answer:
         header = decode_header(headers.RegisterTopicRequest, request.ext_fields)
         route = decode_body(TopicRoute, request.body) if request.body else TopicRoute()
+        self._check_topics([header.topic])
         if not self._table.register_topic(header.topic, route.queue_datas):
             # Apache's name server answers success too, and brokers rely on it: they register
             # everything a little later.
             names = ",".join(queue.broker_name for queue in route.queue_datas)
             _log.warning("topic of an unknown broker ignored topic=%s on=%s", header.topic, names)
         return _answer(request)
+
+    def _check_topics(self, added: list[str]) -> None:
+        self._limits.check_topics(self._table.topics, len(self._table.topics), added)
 
     def _delete_topic(self, request: Command, connection: Connection) -> Answer:
         header = decode_header(headers.DeleteTopicRequest, request.ext_fields)
@@ -303,7 +314,10 @@ class NameServerHandlers:
         if not header.namespace or not header.key:
             raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         with _disk_errors_refused():
-            self._kv.put(header.namespace, header.key, header.value)
+            try:
+                self._kv.put(header.namespace, header.key, header.value)
+            except KvLimitError as error:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return _answer(request)
 
     def _get_kv(self, request: Command, _: Connection) -> Answer:

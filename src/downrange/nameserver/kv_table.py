@@ -18,6 +18,16 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 """Order topics: "broker-a:4;broker-b:4" by topic."""
 
 
+# Each change writes the whole file, and registrations carry a namespace of it.
+ENTRIES_MAX: Final = 10_000
+KEY_CHARS_MAX: Final = 1_024  # of a namespace and of a key
+CHARS_MAX: Final = 4 * 1024 * 1024  # of all namespaces, keys and values
+
+
+class KvLimitError(Exception):
+    """An entry that the table does not take; the text says which limit it exceeds."""
+
+
 class KvFile(Body, frozen=True, kw_only=True):
     """The content of the file."""
 
@@ -51,7 +61,8 @@ class KvTable:
         return None if entries is None else dict(sorted(entries.items()))
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a key."""
+        """Set a key; `KvLimitError` if that would be too much."""
+        self._check_limits(namespace, key, value)
         entries = self._table.get(namespace, {})
         self._replace(namespace, {**entries, key: value})
 
@@ -60,6 +71,27 @@ class KvTable:
         entries = self._table.get(namespace)
         if entries is not None and key in entries:
             self._replace(namespace, {k: v for k, v in entries.items() if k != key})
+
+    def _check_limits(self, namespace: str, key: str, value: str) -> None:
+        for what, text in (("namespace", namespace), ("key", key)):
+            if len(text) > KEY_CHARS_MAX:
+                raise KvLimitError(
+                    f"{what} {text[:40]!r}... has {len(text)} characters, the limit is"
+                    f" {KEY_CHARS_MAX}"
+                )
+        entries = {
+            (name, known): text
+            for name, keys in self._table.items()
+            for known, text in keys.items()
+        }
+        entries[namespace, key] = value
+        if len(entries) > ENTRIES_MAX:
+            raise KvLimitError(f"the table has {ENTRIES_MAX} entries, which is its limit")
+        chars = sum(len(name) + len(known) + len(text) for (name, known), text in entries.items())
+        if chars > CHARS_MAX:
+            raise KvLimitError(
+                f"the table would have {chars} characters, the limit is {CHARS_MAX}; delete some"
+            )
 
     def _replace(self, namespace: str, entries: dict[str, str]) -> None:
         table = {**self._table, namespace: entries}

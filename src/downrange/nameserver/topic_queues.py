@@ -37,6 +37,12 @@ class TopicQueues:
             for topic, mapping in table.topic_queue_mapping_info_map.items():
                 self._mappings.setdefault(topic, {})[mapping.bname or name] = mapping
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._topics
+
     def put(self, topic: str, queue: QueueData) -> None:
         """Set the queues of one broker name."""
         self._topics.setdefault(topic, {})[queue.broker_name] = queue

@@ -123,6 +123,16 @@ class OffsetHandler:
                 raise Refused(
                     ResponseCode.INVALID_PARAMETER, f"{name} is missing, topic is {topic}"
                 )
+        if not self._topics.has_queue(topic, queue_id) and (
+            self._queues.get(topic, queue_id) is None
+        ):
+            # RocketMQ keeps any number; each is memory and a line of its file for good. A queue
+            # that the topic has lost but that holds messages is consumed to its end.
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} of topic {topic} does not exist on this broker; the offset is "
+                "not stored",
+            )
         if self._offsets.has_reset(group, topic, queue_id):
             return response(
                 request, ResponseCode.SUCCESS, remark="Offset has been previously reset"

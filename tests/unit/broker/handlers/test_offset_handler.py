@@ -136,12 +136,33 @@ def test_commits_are_ignored_and_told_so_while_a_reset_waits(
         ({"topic": "nowhere"}, 17),
         ({"queueId": ""}, 29),
         ({"commitOffset": ""}, 29),
+        ({"queueId": "4"}, 29),
+        ({"queueId": "-1"}, 29),
+        ({"queueId": "2147483647"}, 29),
     ],
 )
 def test_a_commit_that_cannot_be_is_refused(ask: Ask, changes: dict[str, str], code: int) -> None:
     with pytest.raises(Refused) as refusal:
         ask(15, {**GROUP, "commitOffset": "2", **changes})
     assert refusal.value.code == code
+
+
+def test_commits_to_queues_that_do_not_exist_leave_nothing_behind(
+    ask: Ask, offsets: OffsetTable
+) -> None:
+    for queue_id in range(4, 1000):
+        with pytest.raises(Refused, match="does not exist on this broker"):
+            ask(15, {**GROUP, "queueId": str(queue_id), "commitOffset": "2"})
+    assert offsets.to_file().offsets == {}
+
+
+def test_a_queue_that_its_topic_has_lost_is_consumed_to_its_end(
+    ask: Ask, store: MessageStore
+) -> None:
+    lost = {**GROUP, "queueId": "7"}
+    store.append("t", 7, b"body", b"")
+    assert ask(15, {**lost, "commitOffset": "1"}).code == 0
+    assert offset_of(ask(14, lost)) == 1
 
 
 def test_bounds_of_a_queue_are_those_of_the_store_and_0_where_there_is_none(ask: Ask) -> None:
