@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from downrange.client.request_reply import make_reply
     from downrange.client.settings import ClientSettings, ProducerSettings
     from downrange.client.start_offset import ConsumeFromWhere
+    from downrange.client.tls import TlsSettings
     from downrange.client.transaction_producer import (
         TransactionListener,
         TransactionProducer,
@@ -103,6 +104,7 @@ _MODULE_OF = {
     "RocketMQError": "client.errors",
     "SendReceipt": "client.message",
     "SendStatus": "client.message",
+    "TlsSettings": "client.tls",
     "TooMuchInFlightError": "client.errors",
     "TransactionListener": "client.transaction_producer",
     "TransactionProducer": "client.transaction_producer",
@@ -156,6 +158,7 @@ __all__ = [
     "RocketMQError",
     "SendReceipt",
     "SendStatus",
+    "TlsSettings",
     "TooMuchInFlightError",
     "TransactionListener",
     "TransactionProducer",

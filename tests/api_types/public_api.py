@@ -71,3 +71,22 @@ def handle_three(order: Order, message: downrange.ReceivedMessage, third: int) -
 async def handlers_stay_functions() -> None:
     await handle(Order(1))
     await handle("text")  # type: ignore[arg-type]
+
+
+async def tls_and_invalid_messages() -> None:
+    tls = downrange.TlsSettings(ca_file="ca.pem", server_name="brokers.example")
+    assert_type(tls.verify, bool)
+    async with downrange.connect("127.0.0.1:9876", tls=tls):
+        pass
+    with sync.connect("127.0.0.1:9876", tls=tls):
+        pass
+    downrange.TlsSettings(verify="no")  # type: ignore[arg-type]
+    settings = downrange.PushConsumerSettings(invalid_messages=downrange.InvalidMessagePolicy.SKIP)
+    consumer = downrange.PushConsumer("g", client=downrange.ClientSettings(), settings=settings)
+    assert_type(consumer.invalid_message_counts, downrange.InvalidMessageCounts)
+
+    def hook(invalid: downrange.InvalidMessage) -> None:
+        assert_type(invalid.queue, downrange.MessageQueue)
+        assert_type(invalid.reason, str)
+
+    consumer.on_invalid_message = hook

@@ -69,7 +69,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
 
         async def main() -> None:
             around = ClientSurroundings(
-                network=client_network(use_tls=False),
+                network=client_network(),
                 clock=SystemClock(),
                 chance=random.Random(SEED),
             )

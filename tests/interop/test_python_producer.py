@@ -17,6 +17,7 @@ from downrange.client.producer import Producer
 from downrange.client.record_reader import read_records
 from downrange.client.request_reply import make_reply
 from downrange.client.settings import ClientSettings, ProducerSettings
+from downrange.client.tls import TlsSettings
 from downrange.client.transaction_producer import TransactionProducer, TransactionState
 from downrange.model.topics import MessageQueue
 from downrange.protocol.headers.pull import PullRequest
@@ -261,7 +262,8 @@ def test_tls_where_the_servers_speak_it_and_a_clear_error_where_not(
     cluster: ClientCluster,
 ) -> None:
     async def main() -> None:
-        encrypted = replace(client(cluster), use_tls=True)
+        # The server made its certificate itself.
+        encrypted = replace(client(cluster), tls=TlsSettings(verify=False))
         async with Producer("python-tls", client=encrypted) as producer:
             if cluster.of_apache:
                 receipt = await producer.send(Message("python-tls", b"secret"), timeout_s=10)

@@ -3,12 +3,14 @@
 import argparse
 import importlib
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from downrange.app.application import App
 from downrange.app.process import StartError, log_to_stderr, run_service
+from downrange.app.tls_choice import tls_of_environment
 from downrange.client.errors import RocketMQError
 
 _log = logging.getLogger(__name__)
@@ -27,7 +29,11 @@ def run(arguments: argparse.Namespace) -> int:
         app = load_app(arguments.app)
         if arguments.namesrv is not None:
             app.settings = replace(app.settings, name_servers=arguments.namesrv)
-    except (StartError, RocketMQError) as error:
+        choice = tls_of_environment(os.environ)
+        if choice is not None:
+            tls = choice.applied(app.settings.tls)
+            app.settings = replace(app.settings, use_tls=tls is not None, tls=tls)
+    except (StartError, RocketMQError, ValueError) as error:
         _log.critical("cannot start: %s", error)
         return 1
     return run_service(lambda _on_failure: _AppService(app))

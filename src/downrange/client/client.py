@@ -26,6 +26,7 @@ from downrange.client.queue_target import QueueSelector
 from downrange.client.session_table import SESSIONS, SessionTable
 from downrange.client.settings import ClientSettings, ProducerSettings
 from downrange.client.start_offset import ConsumeFromWhere
+from downrange.client.tls import TlsSettings
 from downrange.client.wakeup import pause
 from downrange.filtering.tags import EVERYTHING
 from downrange.model.topics import MessageQueue
@@ -50,6 +51,7 @@ def connect(
     namespace: str = "",
     credentials: Credentials | None = None,
     use_tls: bool = False,
+    tls: TlsSettings | None = None,
     producer_group: str = PRODUCER_GROUP,
     producer: ProducerSettings | None = None,
     settings: ClientSettings | None = None,
@@ -58,15 +60,20 @@ def connect(
     """A client of the cluster that these name servers know; use it in `async with`.
 
     Several name servers are a list or have ; between them; without any the variable NAMESRV_ADDR
-    is read. `settings` takes the place of the first four for whoever needs more than those.
+    is read. `use_tls` verifies servers by the CAs of the system; `tls` says more. `settings` takes
+    the place of these five for whoever needs more than those.
     """
     if settings is None:
         settings = ClientSettings(
-            name_servers=name_servers, namespace=namespace, credentials=credentials, use_tls=use_tls
+            name_servers=name_servers,
+            namespace=namespace,
+            credentials=credentials,
+            use_tls=use_tls,
+            tls=tls,
         )
-    elif name_servers or namespace or credentials is not None or use_tls:
+    elif name_servers or namespace or credentials is not None or use_tls or tls is not None:
         raise InvalidMessageError(
-            "give settings, or name servers, namespace, credentials and use_tls; not both",
+            "give settings, or name servers, namespace, credentials, use_tls and tls; not both",
             code=None,
         )
     return Client(settings, producer_group=producer_group, producer=producer, sessions=sessions)

@@ -117,7 +117,8 @@ class NameServers:
                 self._chosen = (self._chosen + 1) % len(self._addresses)
         raise NoNameServerError(
             f"none of {count} name servers answers ({'; '.join(failures)}); "
-            f"are the addresses right and does a name server run there?"
+            f"check the addresses, whether a name server runs there, and that TLS is switched on "
+            f"at both ends or at neither"
         )
 
 

@@ -95,7 +95,7 @@ class SessionTable:
         if self._around is not None:
             return self._around
         return ClientSurroundings(
-            network=client_network(use_tls=settings.use_tls),
+            network=client_network(settings.tls),
             clock=SystemClock(),
             chance=random.Random(),  # noqa: S311 - spreads load, guards nothing
             fetch=fetch_text,

@@ -7,6 +7,7 @@ from typing import Final
 from downrange.client.acl_signature import Credentials
 from downrange.client.client_id import DEFAULT_INSTANCE
 from downrange.client.errors import RocketMQError
+from downrange.client.tls import TlsSettings
 from downrange.model.names import AUTO_CREATE_TOPIC
 from downrange.protocol.compression import DECOMPRESSED_BYTES_MAX
 from downrange.protocol.errors import ProtocolError
@@ -29,6 +30,7 @@ class ClientSettings:
 
     Name servers are a list ("a:9876;b:9876" or a sequence), or are looked up by HTTP GET at
     `name_server_lookup`, an address like http://jmenv.tbsite.net:8080/rocketmq/nsaddr.
+    Setting `tls` switches TLS on; `use_tls` alone means `TlsSettings()`.
     """
 
     name_servers: str | Sequence[str] = ()
@@ -41,6 +43,7 @@ class ClientSettings:
     namespace_v2: str = ""  # told in every request, instead of in front of every name
     credentials: Credentials | None = field(default=None)
     use_tls: bool = False
+    tls: TlsSettings | None = None
     vip_channel: bool = False
     heartbeat_v2: bool = False
     poll_name_server_interval_s: float = 30.0
@@ -60,6 +63,9 @@ class ClientSettings:
         for name in names:
             _check_address(name)
         object.__setattr__(self, "name_servers", names)
+        if self.use_tls and self.tls is None:
+            object.__setattr__(self, "tls", TlsSettings())
+        object.__setattr__(self, "use_tls", self.tls is not None)
         for name in (
             "poll_name_server_interval_s",
             "name_server_lookup_interval_s",

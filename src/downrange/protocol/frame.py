@@ -33,7 +33,8 @@ _LENGTH_MAX: Final = 0x7FFF_FFFF  # the length field is a signed number
 # What users point at a RocketMQ port by mistake. Each of these, read as a length, is far beyond
 # the limit, so they are looked for only once a length is refused.
 _FOREIGN_STARTS: Final = (
-    (b"\x16\x03", "a TLS handshake; switch TLS on here or off at the peer"),
+    (b"\x16\x03", "a TLS handshake; switch TLS off at the peer, servers of downrange have none"),
+    (b"\x15\x03", "a TLS alert: the peer expects TLS; switch it on here"),
     (b"PROX", "the PROXY protocol (v1), which is not switched on here"),
     (b"\r\n\r\n", "the PROXY protocol (v2), which is not switched on here"),
     (b"PRI ", "HTTP/2; a gRPC client must be given the port of the proxy"),

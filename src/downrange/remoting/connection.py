@@ -196,10 +196,10 @@ class Connection(asyncio.Protocol):
         if not self._pauses.is_stopped:
             self._loop.call_soon(self._go_on)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
+    def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
         self.is_closed = True
-        self._calls.fail_all(self.address)
+        self._calls.fail_all(self.address, exc)
         if self._intake is not None:
             self._intake.budget.forget(self)
         self._waiting.cancel()
@@ -322,6 +322,7 @@ class Connection(asyncio.Protocol):
     def _end_for(self, error: RemoteProtocolError) -> None:
         _log.warning("closing %s, which sent nonsense: %s", self.address, error)
         self._is_due = False
+        self._calls.fail_all(self.address, error)
         self.close()
 
     def _go_on(self) -> None:

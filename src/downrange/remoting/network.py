@@ -71,8 +71,9 @@ class TcpListener:
 class TcpNetwork(Network):
     """The real network; with a context, connections that it makes speak TLS."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, *, server_name: str = "") -> None:
         self._tls = tls
+        self._server_name = server_name or None  # None: the host that is connected to
 
     async def bind(self, host: str, port: int, factory: ProtocolFactory) -> TcpListener:
         """Bind the socket; the system refuses connections until it listens."""
@@ -85,4 +86,6 @@ class TcpNetwork(Network):
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> None:
         """Connect to a host by name or number."""
         loop = asyncio.get_running_loop()
-        await loop.create_connection(factory, host, port, ssl=self._tls)
+        await loop.create_connection(
+            factory, host, port, ssl=self._tls, server_hostname=self._server_name
+        )

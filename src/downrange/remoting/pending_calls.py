@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 from downrange.protocol.command import Command
+from downrange.protocol.errors import ProtocolError
 from downrange.remoting.errors import (
     ConnectionLostError,
     RequestTimeoutError,
@@ -53,9 +54,13 @@ class PendingCalls:
                 RequestTimeoutError(f"{address} did not answer code {code} in {timeout_s} s")
             )
 
-    def fail_all(self, address: str) -> None:
-        """The connection is gone."""
+    def fail_all(self, address: str, cause: Exception | None = None) -> None:
+        """The connection is gone, or ends because of what the peer sent."""
+        if isinstance(cause, ProtocolError):
+            text = f"closing the connection to {address}, which sent nonsense: {cause}"
+        else:
+            text = f"{address} closed the connection" + (f": {cause}" if cause else "")
         for future in self._futures.values():
             if not future.done():
-                future.set_exception(ConnectionLostError(f"{address} closed the connection"))
+                future.set_exception(ConnectionLostError(text))
         self._futures.clear()

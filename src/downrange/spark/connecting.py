@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from downrange.client.acl_signature import Credentials
-from downrange.spark.link import Link, TlsFiles
+from downrange.client.tls import TlsSettings
+from downrange.spark.link import Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +13,7 @@ class Connecting:
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = field(default=None, repr=False)
-    tls: TlsFiles | None = field(default=None, repr=False)
+    tls: TlsSettings | None = field(default=None, repr=False)
     timeout_s: float = 30.0
     retries: int = 10
     retry_interval_s: float = 1.0

@@ -3,11 +3,18 @@
 from typing import Final
 
 from downrange.client.acl_signature import Credentials
-from downrange.spark.link import TlsFiles
+from downrange.client.tls import TlsSettings
 from downrange.spark.option_values import OptionError, OptionTexts, addresses, switch
 
 _OF_CREDENTIALS: Final = ("accessKey", "secretKey", "securityToken")
-_OF_TLS: Final = ("tlsTrustCertPath", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword")
+_OF_TLS: Final = (
+    "tlsTrustCertPath",
+    "tlsCertPath",
+    "tlsKeyPath",
+    "tlsKeyPassword",
+    "tlsServerName",
+    "tlsVerify",
+)
 
 
 def name_servers(texts: OptionTexts) -> tuple[str, ...]:
@@ -31,16 +38,24 @@ def credentials(texts: OptionTexts) -> Credentials | None:
     return None
 
 
-def tls_files(texts: OptionTexts) -> TlsFiles | None:
+def tls_settings(texts: OptionTexts) -> TlsSettings | None:
     """How TLS connections are made; None for plain ones."""
     if not texts.value("useTls", switch, default=False):
         for name in _OF_TLS:
             if texts.has(name):
                 raise OptionError(f"option {name!r} is of use only with 'useTls' true")
         return None
-    trust, certificate, key, password = (texts.text(name) for name in _OF_TLS)
+    trust, certificate, key, password, server_name, _ = (texts.text(name) for name in _OF_TLS)
     if (key or password) and not certificate:
         raise OptionError("options 'tlsKeyPath' and 'tlsKeyPassword' need 'tlsCertPath'")
-    return TlsFiles(
-        trust_path=trust, certificate_path=certificate, key_path=key, key_password=password
+    verify = texts.value("tlsVerify", switch, default=True)
+    if trust and not verify:
+        raise OptionError("option 'tlsTrustCertPath' is of no use with 'tlsVerify' false")
+    return TlsSettings(
+        ca_file=trust,
+        certificate_file=certificate,
+        key_file=key,
+        key_password=password,
+        server_name=server_name,
+        verify=verify,
     )

@@ -8,10 +8,8 @@ memory of its own, straight from the socket.
 
 import contextlib
 import socket
-import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
@@ -19,7 +17,7 @@ import numpy as np
 
 from downrange.client.acl_signature import Credentials
 from downrange.client.errors import BrokerUnreachableError, ClientTimeoutError, RocketMQError
-from downrange.client.tls import unchecked_context
+from downrange.client.tls import TlsSettings
 from downrange.protocol.command import Command, request
 from downrange.protocol.command_codec import decode_command, encode_command
 from downrange.protocol.errors import ProtocolError, RemoteProtocolError
@@ -38,31 +36,6 @@ _WORD_BYTES: Final = 4
 Request = tuple[int, dict[str, str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """How TLS connections are made; without a trusted file the peer is encrypted to, not checked.
-
-    That is the Java client's way (tls.client.authServer); checking needs `trust_path`.
-    """
-
-    trust_path: str = ""
-    certificate_path: str = ""
-    key_path: str = ""
-    key_password: str = field(default="", repr=False)
-
-    def context(self) -> ssl.SSLContext:
-        """The context; `OSError` if a file cannot be used."""
-        if self.trust_path:
-            context = ssl.create_default_context(cafile=self.trust_path)
-        else:
-            context = unchecked_context()
-        if self.certificate_path:
-            context.load_cert_chain(
-                self.certificate_path, self.key_path or None, self.key_password or None
-            )
-        return context
-
-
 class Link:
     """A connection that belongs to one thread. Every error that leaves here is a `RocketMQError`.
 
@@ -75,7 +48,7 @@ class Link:
         *,
         timeout_s: float,
         credentials: Credentials | None = None,
-        tls: TlsFiles | None = None,
+        tls: TlsSettings | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = address
@@ -97,13 +70,22 @@ class Link:
         except (OSError, ProtocolError) as error:
             raise BrokerUnreachableError(f"cannot connect to {address}: {error}") from error
 
-    def _connected(self, tls: TlsFiles | None) -> socket.socket:
+    def _connected(self, tls: TlsSettings | None) -> socket.socket:
         host, port = parse_address(self.address)
         plain = socket.create_connection((host, port), timeout=self._timeout_s)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            return plain if tls is None else tls.context().wrap_socket(plain, server_hostname=host)
+            if tls is None:
+                return plain
+            context = tls.context()
+            return context.wrap_socket(plain, server_hostname=tls.server_name or host)
+        except TimeoutError:
+            plain.close()
+            raise
+        except OSError as error:
+            plain.close()
+            raise (error if tls is None else tls.explained(host, port, error)) from error
         except BaseException:
             plain.close()
             raise

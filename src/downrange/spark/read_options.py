@@ -15,7 +15,7 @@ from downrange.model.topics import MessageQueue
 from downrange.spark import offsets as offsets_text
 from downrange.spark.columns import ALL_COLUMNS
 from downrange.spark.connecting import Connecting
-from downrange.spark.connection_options import credentials, name_servers, tls_files
+from downrange.spark.connection_options import credentials, name_servers, tls_settings
 from downrange.spark.offsets import Offsets, topics_of
 from downrange.spark.option_values import (
     OptionError,
@@ -48,8 +48,8 @@ _BOTH: Final = (
     "startingTimestamp", "startingOffsetsByTimestamp", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "tags", "sql92", "groupId", "includeProperties", "fields", "accessKey",
     "secretKey", "securityToken", "useTls", "tlsTrustCertPath", "tlsCertPath", "tlsKeyPath",
-    "tlsKeyPassword", "pullBatchSize", "fetchRetries", "fetchRetryIntervalMs", "fetchTimeoutMs",
-    "checkCrc",
+    "tlsKeyPassword", "tlsServerName", "tlsVerify", "pullBatchSize", "fetchRetries",
+    "fetchRetryIntervalMs", "fetchTimeoutMs", "checkCrc",
 )  # fmt: skip
 _KNOWN: Final = {name.lower(): name for name in (*_BOTH, *_ONLY_BATCH, *_ONLY_STREAM)}
 _WHAT: Final = "reading from rocketmq"
@@ -157,7 +157,7 @@ def _connecting(texts: OptionTexts) -> Connecting:
     return Connecting(
         name_servers=name_servers(texts),
         credentials=credentials(texts),
-        tls=tls_files(texts),
+        tls=tls_settings(texts),
         timeout_s=texts.value("fetchTimeoutMs", seconds_of_ms(1, _MS_MAX), defaults.timeout_s),
         retries=texts.value("fetchRetries", whole(0, _RETRIES_MAX), defaults.retries),
         retry_interval_s=texts.value(

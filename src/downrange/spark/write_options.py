@@ -10,8 +10,8 @@ from typing import Final
 
 from downrange.client.acl_signature import Credentials
 from downrange.client.settings import ClientSettings, ProducerSettings
-from downrange.spark.connection_options import credentials, name_servers, tls_files
-from downrange.spark.link import TlsFiles
+from downrange.client.tls import TlsSettings
+from downrange.spark.connection_options import credentials, name_servers, tls_settings
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
@@ -37,6 +37,7 @@ _FAIL_OR_DROP: Final = ("fail", "drop")
 _NAMES: Final = (
     "nameServers", "topic", "producerGroup", "namespace", "accessKey", "secretKey",
     "securityToken", "useTls", "tlsTrustCertPath", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword",
+    "tlsServerName", "tlsVerify",
     "batchBytes", "maxMessageSize", "maxInFlight", "retries",
     "sendTimeoutMs", "deliveryTimeoutMs", "requireSendOk", "reservedProperties", "stampRows",
     # Spark passes these on with the options of a query.
@@ -55,7 +56,7 @@ class WriteOptions:
     producer_group: str = DEFAULT_GROUP
     namespace: str = ""
     credentials: Credentials | None = field(default=None, repr=False)
-    tls: TlsFiles | None = field(default=None, repr=False)
+    tls: TlsSettings | None = field(default=None, repr=False)
     batch_bytes: int = BATCH_BYTES
     message_bytes_max: int = MESSAGE_BYTES_MAX
     in_flight_max: int = IN_FLIGHT
@@ -72,7 +73,7 @@ class WriteOptions:
             name_servers=self.name_servers,
             namespace=self.namespace,
             credentials=self.credentials,
-            use_tls=self.tls is not None,
+            tls=self.tls,
         )
 
     def producer_settings(self) -> ProducerSettings:
@@ -106,7 +107,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         producer_group=texts.value("producerGroup", group_name, DEFAULT_GROUP),
         namespace=texts.text("namespace").strip(),
         credentials=credentials(texts),
-        tls=tls_files(texts),
+        tls=tls_settings(texts),
         batch_bytes=batch_bytes,
         message_bytes_max=message_bytes_max,
         in_flight_max=texts.value("maxInFlight", whole(1, _IN_FLIGHT_MAX), IN_FLIGHT),

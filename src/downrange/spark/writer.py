@@ -8,7 +8,6 @@ again can be recognised; delivery is at least once.
 import logging
 import os
 import random
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,11 +25,8 @@ from pyspark.sql.types import StructType
 
 from downrange.client.client_id import local_ip
 from downrange.client.producer import Producer
-from downrange.client.session import ClientSurroundings
-from downrange.client.session_table import SessionTable
-from downrange.client.tls import client_network
 from downrange.protocol.unique_id import UniqueIdGenerator
-from downrange.runtime.clock import Clock, SystemClock
+from downrange.runtime.clock import SystemClock
 from downrange.spark.option_values import OptionError
 from downrange.spark.parcel_sender import GRACE_S, ParcelSender, SendRules
 from downrange.spark.parcels import cut_parcels
@@ -132,7 +128,7 @@ def write_rows(
         options.producer_group,
         client=options.client_settings(),
         settings=options.producer_settings(),
-        sessions=_sessions(options, clock),
+        sessions=SYNC_SESSIONS,
     )
     io.call(producer.start(), START_S_MAX)
     try:
@@ -157,16 +153,6 @@ def write_rows(
     finally:
         io.call(producer.shutdown(), SHUTDOWN_S_MAX + GRACE_S)
     return TaskCommit(row, sender.parcels, sender.repeats)
-
-
-def _sessions(options: WriteOptions, clock: Clock) -> SessionTable:
-    """The sessions of this process; with TLS a table of the task's own, which knows the files."""
-    if options.tls is None:
-        return SYNC_SESSIONS
-    chance = random.Random()  # noqa: S311 - spreads load, guards nothing
-    network = client_network(use_tls=True, context=options.tls.context())
-    around = ClientSurroundings(network=network, clock=clock, chance=chance)
-    return SessionTable(nonce=time.monotonic_ns(), around=around)
 
 
 def chunks(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from downrange.client.errors import ClientStateError
 from downrange.client.message import ReceivedMessage, SendReceipt
 from downrange.client.session_table import SessionTable
 from downrange.client.settings import ClientSettings, ProducerSettings
+from downrange.client.tls import TlsSettings
 from downrange.filtering.tags import EVERYTHING
 from downrange.model.topics import MessageQueue
 from downrange.sync.io_thread import IoThread, io_thread
@@ -33,6 +34,7 @@ def connect(
     namespace: str = "",
     credentials: Credentials | None = None,
     use_tls: bool = False,
+    tls: TlsSettings | None = None,
     producer_group: str = PRODUCER_GROUP,
     producer: ProducerSettings | None = None,
     settings: ClientSettings | None = None,
@@ -49,6 +51,7 @@ def connect(
             namespace=namespace,
             credentials=credentials,
             use_tls=use_tls,
+            tls=tls,
             producer_group=producer_group,
             producer=producer,
             settings=settings,

@@ -51,7 +51,7 @@ def test_every_option_arrives() -> None:
     )  # fmt: skip
     assert options.client_settings().use_tls
     assert options.tls is not None
-    assert options.tls.trust_path == "/ca"
+    assert options.tls.ca_file == "/ca"
     assert options.producer_settings().message_bytes_max == 4096
     assert pickle.loads(pickle.dumps(options)) == options
 

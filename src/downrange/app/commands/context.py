@@ -1,14 +1,31 @@
 """`downrange context`: named clusters."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from downrange.app.commands.contexts import Cluster, Context, ContextError, ContextFile, Contexts
+from downrange.app.commands.contexts import (
+    Cluster,
+    Context,
+    ContextError,
+    ContextFile,
+    Contexts,
+    with_tls,
+)
 from downrange.app.commands.frame import EXIT_USAGE, Stop, local_command, new_app
 from downrange.app.commands.output import Form, Record, Shown, Table
+from downrange.app.commands.tls_options import (
+    TlsCaOption,
+    TlsCertOption,
+    TlsKeyOption,
+    TlsOption,
+    TlsServerNameOption,
+    TlsVerifyOption,
+)
+from downrange.app.tls_choice import TlsChoice
 from downrange.client.errors import RocketMQError
 
 app = new_app("Named clusters: add, use, list, remove.")
@@ -25,16 +42,34 @@ def add(
     ],
     access_key: Annotated[str, typer.Option(help="Who you are, if the brokers ask.")] = "",
     secret_key: Annotated[str, typer.Option(help="Kept in a file that only you can read.")] = "",
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt connections.")] = False,
+    tls: TlsOption = None,
+    tls_ca: TlsCaOption = None,
+    tls_cert: TlsCertOption = None,
+    tls_key: TlsKeyOption = None,
+    tls_key_password: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Kept like the secret key.")
+    ] = None,
+    tls_server_name: TlsServerNameOption = None,
+    tls_verify: TlsVerifyOption = None,
     use: Annotated[bool, typer.Option("--use/--no-use", help="Use it from now on.")] = True,
 ) -> Shown:
     """Remember a cluster under a name; one of the same name is replaced."""
     del form
-    context = Context(
-        name_servers=name_servers, access_key=access_key, secret_key=secret_key, tls=tls
+    choice = TlsChoice(
+        tls=tls,
+        ca_file=_absolute(tls_ca),
+        certificate_file=_absolute(tls_cert),
+        key_file=_absolute(tls_key),
+        key_password=tls_key_password,
+        server_name=tls_server_name,
+        verify=tls_verify,
     )
+    context = Context(name_servers=name_servers, access_key=access_key, secret_key=secret_key)
     try:
-        _ = Cluster(context, "-n").settings(1.0)
+        context = with_tls(context, choice)
+        checked = Cluster(context, "-n").settings(1.0)
+        if checked.tls is not None:
+            _ = checked.tls.context()
     except RocketMQError as error:
         raise Stop(EXIT_USAGE, str(error)) from error
     contexts = _contexts()
@@ -85,6 +120,11 @@ def remove(form: Form, name: NameArgument) -> Shown:
     current = None if file.current == name else file.current
     contexts.save(ContextFile(current=current, contexts=left))
     return Record({"removed": name, "in_use": current})
+
+
+def _absolute(path: str | None) -> str | None:
+    """Commands run in any folder."""
+    return None if path is None else str(Path(path).expanduser().absolute())
 
 
 def _contexts() -> Contexts:

@@ -11,8 +11,10 @@ from typing import Final, Self
 
 import msgspec
 
+from downrange.app.tls_choice import TlsChoice, tls_of_environment
 from downrange.client.acl_signature import Credentials
 from downrange.client.settings import ClientSettings
+from downrange.client.tls import TlsSettings
 
 CONFIG_VARIABLE: Final = "DOWNRANGE_CONFIG_DIR"
 NAME_SERVERS_VARIABLE: Final = "DOWNRANGE_NAME_SERVERS"
@@ -39,6 +41,25 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     access_key: str = ""
     secret_key: str = ""
     tls: bool = False
+    tls_ca_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_key_password: str = ""
+    tls_server_name: str = ""
+    tls_verify: bool = True
+
+    def tls_settings(self) -> TlsSettings | None:
+        """How TLS connections are made; None without TLS."""
+        if not self.tls:
+            return None
+        return TlsSettings(
+            ca_file=self.tls_ca_file,
+            certificate_file=self.tls_certificate_file,
+            key_file=self.tls_key_file,
+            key_password=self.tls_key_password,
+            server_name=self.tls_server_name,
+            verify=self.tls_verify,
+        )
 
 
 class ContextFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +76,10 @@ class Cluster:
     context: Context
     origin: str
 
+    def with_context(self, context: Context) -> "Cluster":
+        """The same cluster, entered another way."""
+        return Cluster(context, self.origin)
+
     def settings(self, timeout_s: float) -> ClientSettings:
         """What a client needs; `RocketMQError` if the addresses cannot be read."""
         context = self.context
@@ -62,7 +87,7 @@ class Cluster:
         return ClientSettings(
             name_servers=context.name_servers,
             credentials=Credentials(*keys) if all(keys) else None,
-            use_tls=context.tls,
+            tls=context.tls_settings(),
             api_timeout_s=timeout_s,
             connect_timeout_s=min(timeout_s, 3.0),
         )
@@ -120,27 +145,60 @@ def chosen_cluster(
     context: str | None,
     environment: Mapping[str, str],
     contexts: Contexts,
+    tls: TlsChoice | None = None,
 ) -> Cluster:
-    """Which cluster is meant: what was said last and nearest wins."""
+    """The cluster of a command: options win over the environment, and that over contexts."""
+    found = _found_cluster(name_servers, context, environment, contexts)
+    access, secret = environment.get(ACCESS_KEY_VARIABLE), environment.get(SECRET_KEY_VARIABLE)
+    if access and secret:
+        found = found.with_context(
+            msgspec.structs.replace(found.context, access_key=access, secret_key=secret)
+        )
+    try:
+        of_environment = tls_of_environment(environment)
+    except ValueError as error:
+        raise ContextError(str(error)) from None
+    for choice in (of_environment, tls):
+        if choice is not None:
+            found = found.with_context(with_tls(found.context, choice))
+    return found
+
+
+def with_tls(context: Context, choice: TlsChoice) -> Context:
+    """The context with what was chosen."""
+    tls = choice.applied(context.tls_settings())
+    if tls is None:
+        return msgspec.structs.replace(context, tls=False)
+    return msgspec.structs.replace(
+        context,
+        tls=True,
+        tls_ca_file=tls.ca_file,
+        tls_certificate_file=tls.certificate_file,
+        tls_key_file=tls.key_file,
+        tls_key_password=tls.key_password,
+        tls_server_name=tls.server_name,
+        tls_verify=tls.verify,
+    )
+
+
+def _found_cluster(
+    name_servers: str | None,
+    context: str | None,
+    environment: Mapping[str, str],
+    contexts: Contexts,
+) -> Cluster:
     named = context or environment.get(CONTEXT_VARIABLE)
     if name_servers and context is None:
-        return _with_keys(Context(name_servers=name_servers), "-n", environment)
+        return Cluster(Context(name_servers=name_servers), "-n")
     if context is None and (given := environment.get(NAME_SERVERS_VARIABLE)):
-        return _with_keys(Context(name_servers=given), f"${NAME_SERVERS_VARIABLE}", environment)
+        return Cluster(Context(name_servers=given), f"${NAME_SERVERS_VARIABLE}")
     if named is None:
         named = contexts.load().current
     if named is not None:
         found = contexts.find(named)
         if name_servers:  # another address of the same cluster, say through a tunnel
             found = msgspec.structs.replace(found, name_servers=name_servers)
-        return _with_keys(found, f"context {named}", environment)
+        return Cluster(found, f"context {named}")
     if given := environment.get(ROCKETMQ_VARIABLE):
-        return _with_keys(Context(name_servers=given), f"${ROCKETMQ_VARIABLE}", environment)
-    return _with_keys(Context(name_servers=DEFAULT_ADDRESS), "the default", environment)
-
-
-def _with_keys(context: Context, origin: str, environment: Mapping[str, str]) -> Cluster:
-    access, secret = environment.get(ACCESS_KEY_VARIABLE), environment.get(SECRET_KEY_VARIABLE)
-    if access and secret:
-        context = msgspec.structs.replace(context, access_key=access, secret_key=secret)
-    return Cluster(context, origin)
+        return Cluster(Context(name_servers=given), f"${ROCKETMQ_VARIABLE}")
+    return Cluster(Context(name_servers=DEFAULT_ADDRESS), "the default")

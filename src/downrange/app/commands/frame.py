@@ -30,6 +30,7 @@ from downrange.admin.errors import NothingThereError, WrongRequestError
 from downrange.app.commands.contexts import Cluster, ContextError, Contexts, chosen_cluster
 from downrange.app.commands.output import Form, Shown, write
 from downrange.app.commands.process_options import Process, completed_by
+from downrange.app.commands.tls_options import TLS_OPTIONS, tls_choice
 from downrange.app.event_loop import loop_factory
 from downrange.client.errors import (
     BrokerRefusal,
@@ -166,10 +167,11 @@ def cluster_command(
             context = cast("str | None", given.pop("context"))
             timeout_s = cast("float", given.pop("timeout"))
             verbose = bool(given.pop("verbose"))
+            tls = tls_choice(given)
 
             def body() -> Shown | None:
                 contexts = Contexts.of_user(os.environ)
-                cluster = chosen_cluster(name_servers, context, os.environ, contexts)
+                cluster = chosen_cluster(name_servers, context, os.environ, contexts, tls)
                 call = Call(form, _settings(cluster, timeout_s), cluster.origin)
                 with asyncio.Runner(loop_factory=loop_factory()) as runner:
                     return runner.run(function(call, **given))  # type: ignore[arg-type, call-arg]
@@ -180,6 +182,7 @@ def cluster_command(
         added = {
             "name_servers": (NameServersOption, None),
             "context": (ContextOption, None),
+            **TLS_OPTIONS,
             "timeout": (TimeoutOption, 5.0),
             "output": (OutputOption, Form.TABLE),
             "verbose": (VerboseOption, False),

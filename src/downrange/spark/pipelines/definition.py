@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from downrange.client.tls import TlsSettings
 from downrange.model.names import TRACE_TOPIC
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
@@ -41,6 +42,12 @@ class AccessPart(Part, frozen=True, kw_only=True):
     secret_key: str = ""
     security_token: str = ""
     use_tls: bool = False
+    tls_ca_file: str = ""
+    tls_certificate_file: str = ""
+    tls_key_file: str = ""
+    tls_key_password: str = ""
+    tls_server_name: str = ""
+    tls_verify: bool = True
 
     def __post_init__(self) -> None:
         if bool(self.access_key) != bool(self.secret_key):
@@ -53,8 +60,27 @@ class AccessPart(Part, frozen=True, kw_only=True):
             "secretKey": self.secret_key,
             "securityToken": self.security_token,
             "useTls": "true" if self.use_tls else "",
+            "tlsTrustCertPath": self.tls_ca_file,
+            "tlsCertPath": self.tls_certificate_file,
+            "tlsKeyPath": self.tls_key_file,
+            "tlsKeyPassword": self.tls_key_password,
+            "tlsServerName": self.tls_server_name,
+            "tlsVerify": "" if self.tls_verify else "false",
         }
         return {name: value for name, value in given.items() if value}
+
+    def tls(self) -> TlsSettings | None:
+        """The same for the client; None without TLS."""
+        if not self.use_tls:
+            return None
+        return TlsSettings(
+            ca_file=self.tls_ca_file,
+            certificate_file=self.tls_certificate_file,
+            key_file=self.tls_key_file,
+            key_password=self.tls_key_password,
+            server_name=self.tls_server_name,
+            verify=self.tls_verify,
+        )
 
 
 class TriggerPart(Part, frozen=True, kw_only=True):

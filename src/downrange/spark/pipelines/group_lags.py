@@ -33,7 +33,7 @@ def read_lags(pipeline: Pipeline, groups: Sequence[str]) -> list[GroupLag]:
         else None
     )
     settings = ClientSettings(
-        name_servers=pipeline.name_servers, credentials=credentials, use_tls=access.use_tls
+        name_servers=pipeline.name_servers, credentials=credentials, tls=access.tls()
     )
     return io_thread().call(_read(settings, groups), TIMEOUT_S)
 
