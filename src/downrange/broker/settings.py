@@ -203,6 +203,12 @@ class StoreFileSettings:
     )
     delay_levels: str = setting("messageDelayLevel", DEFAULT_LEVELS, about="the delay levels")
     check_crc: bool = setting("checkCRCOnRecover", True, about="check bodies at start")
+    append_record_crc: bool = setting(
+        "enabledAppendPropCRC", False, about="write and check a checksum over each whole record"
+    )
+    force_record_crc: bool = setting(
+        "forceVerifyPropCRC", False, about="check it at start though it is not written"
+    )
     busy_ms: int = setting(
         "osPageCacheBusyTimeOutMills", 1_000, least=1, about="an append this slow means busy"
     )
@@ -224,6 +230,8 @@ class StoreFileSettings:
             index_enabled=self.index_enabled,
             message_bytes_max=self.message_bytes_max,
             check_crc_on_recover=self.check_crc,
+            check_whole_on_recover=self.force_record_crc,
+            append_record_crc=self.append_record_crc,
             page_cache_busy_ms=self.busy_ms,
             delay_levels=self.delay_levels,
             flush=FlushSettings(

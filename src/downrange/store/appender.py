@@ -5,10 +5,11 @@ This is the hot path. It passes plain values by position, makes one record and o
 message, and raises only for what is not taken; then nothing of the message is in the log.
 """
 
+from itertools import accumulate
 from struct import Struct
 from zlib import crc32
 
-from downrange.protocol.batch import cut_batch
+from downrange.protocol.batch import BatchColumns, cut_batch
 from downrange.protocol.properties import PROPERTIES_BYTES_MAX
 from downrange.protocol.record import (
     CRC_MASK,
@@ -18,6 +19,7 @@ from downrange.protocol.record import (
     TOPIC_BYTES_MAX_V1,
     topic_field,
 )
+from downrange.protocol.record_crc import reserve_record_crc, seal_record, seal_records
 from downrange.protocol.sys_flag import STORE_HOST_V6, TRANSACTION_MASK
 from downrange.runtime.clock import Clock
 from downrange.store.appended import Appended, AppendedBatch
@@ -69,6 +71,7 @@ class Appender:
         self._store_flag = STORE_HOST_V6 if len(settings.store_host) > HOST_V4_BYTES else 0
         self._busy_until_s = 0.0
         self.change(settings)
+        self._seals = settings.append_record_crc
         self._size_max = settings.segment_bytes - BLANK_BYTES_MIN
         self._topics: dict[str, tuple[int, bytes]] = {}
         self.refusal: AppendRefusedError | None = None
@@ -102,6 +105,8 @@ class Appender:
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)  # else it would remember every sender
         magic, name = self._topics.get(topic) or self._admit_topic(topic)
+        if self._seals:
+            properties = reserve_record_crc(properties)
         if len(properties) > PROPERTIES_BYTES_MAX:
             raise _properties_too_long(properties)
         rest = b"".join((body, name, _pack_length(len(properties)), properties))
@@ -125,6 +130,9 @@ class Appender:
             sys_flag, born_timestamp, born_host, stored_ms, self._store_host, reconsume_times,
             prepared_offset, body_bytes,
         )  # fmt: skip
+        if self._seals:
+            rest = seal_record(packed, rest)
+            properties = rest[-len(properties) :]
         self._log.write(packed, rest)
         queue.next_offset += queued
         self.store_timestamp = stored_ms
@@ -149,6 +157,8 @@ class Appender:
         known = self._topics.get(topic)
         if self.refusal is not None or self._busy_until_s or last is None or known is None:
             return []
+        if self._seals:
+            return self._append_each(topic, run)
         magic, name = known
         physical_offset = last.base_offset + last.write_position
         end_max = last.base_offset + min(last.size, last.reserved) - BLANK_BYTES_MIN
@@ -201,6 +211,23 @@ class Appender:
             self._commit(parts[0], b"".join(parts[1:]), entries, stored_ms, begun_s)
         return appended
 
+    def _append_each(self, topic: str, run: list[PlainMessage]) -> list[Appended]:
+        """What `append_run` does, for records with a checksum over all of them."""
+        appended = []
+        for (
+            queue_id, body, text, sys_flag, flag, born_timestamp, born_host, reconsume_times,
+            tag_code, keys,
+        ) in run:  # fmt: skip
+            try:
+                put = self.append(
+                    topic, queue_id, body, text, sys_flag, flag, born_timestamp, born_host,
+                    reconsume_times, 0, (tag_code, keys),
+                )  # fmt: skip
+            except AppendRefusedError:
+                break
+            appended.append(put)
+        return appended
+
     def append_batch(
         self,
         topic: str,
@@ -217,6 +244,8 @@ class Appender:
         if self.refusal is not None:
             raise self.refusal.with_traceback(None)
         columns = cut_batch(batch)
+        if self._seals:
+            columns = _with_room_for_crcs(columns)
         count = len(columns[0])
         magic, name = self._admit_batch(topic, count)
         sys_flag |= self._store_flag
@@ -242,6 +271,10 @@ class Appender:
         )
         offsets = records.offsets_from(physical_offset)
         data = records.pack(magic, name, queue_id, queue_offsets, offsets, middle)
+        if self._seals:
+            data = seal_records(data, sizes)
+            ends = accumulate(sizes)
+            texts = [data[end - len(text) : end] for end, text in zip(ends, texts, strict=True)]
         tag_codes, keys = self._entries.of_batch(topic, sys_flag, texts, stored_ms)
         entries = list(
             zip(
@@ -345,6 +378,15 @@ class Appender:
             )
         self._topics[topic] = topic_field(name)
         return self._topics[topic]
+
+
+def _with_room_for_crcs(columns: BatchColumns) -> BatchColumns:
+    flags, bodies, texts = columns
+    texts = [*map(reserve_record_crc, texts)]
+    longest = max(texts, key=len, default=b"")
+    if len(longest) > PROPERTIES_BYTES_MAX:
+        raise _properties_too_long(longest)
+    return flags, bodies, texts
 
 
 def _properties_too_long(properties: bytes) -> AppendRefusedError:

@@ -320,7 +320,7 @@ class MessageStore:
             manifest,
             index_removed=index_removed,
             check_crc=self.settings.check_crc_on_recover,
-            check_whole=self.settings.check_whole_on_recover,
+            check_whole=self.settings.checks_whole_records,
         )
         report = Recovery(
             self.log, self.queues, self.index, self.entries, lambda: self._is_wanted

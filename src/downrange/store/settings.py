@@ -74,12 +74,18 @@ class StoreSettings:
     is_slave: bool = False
     check_crc_on_recover: bool = True
     check_whole_on_recover: bool = False  # forceVerifyPropCRC, see protocol/record_crc.py
+    append_record_crc: bool = False  # enabledAppendPropCRC: a checksum over each whole record
     long_topics_enabled: bool = True  # autoMessageVersionOnTopicLen: topics over 127 bytes in V2
     page_cache_busy_ms: int = 1_000
     delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flush: FlushSettings = field(default_factory=FlushSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     read: ReadSettings = field(default_factory=ReadSettings)
+
+    @property
+    def checks_whole_records(self) -> bool:
+        """Whether a record that carries a checksum over all of it is held to it."""
+        return self.check_whole_on_recover or self.append_record_crc
 
     @property
     def commit_log_path(self) -> Path:

@@ -105,7 +105,12 @@ class _Verification:
         """Read up to `end_offset`; records at or behind `dispatched_offset` need no entry yet."""
         # Of a store that has stopped, a write that its process did not end is no damage.
         whole_below = dispatched_end(self._queues) if end_offset is None else sys.maxsize
-        scanner = LogScanner(self._log, self.note, whole_below=whole_below)
+        scanner = LogScanner(
+            self._log,
+            self.note,
+            check_whole=self._settings.checks_whole_records,
+            whole_below=whole_below,
+        )
         count = 0
         for scanned in scanner.scan(self._log.min_offset, end_offset):
             count += 1

@@ -117,6 +117,7 @@ class Changes(TypedDict, total=False):
     long_topics_enabled: bool
     page_cache_busy_ms: int
     check_whole_on_recover: bool
+    append_record_crc: bool
     flush: FlushSettings
     retention: RetentionSettings
     read: ReadSettings
