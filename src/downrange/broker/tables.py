@@ -19,7 +19,7 @@ from downrange.broker.table_savers import TableSavers
 from downrange.broker.topic_table import TopicTable
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.clock import Clock
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.store.feature_tables import request_modes_file
 from downrange.store.filter_tables import consumer_filters_file
 from downrange.store.json_tables import groups_file, topics_file
@@ -82,7 +82,7 @@ def build_tables(
 
     New topics and groups are saved when the current turn of the event loop is over.
     """
-    disk.make_directory(config_path)
+    make_durable_directory(disk, config_path)
     consumers = ConsumerTable(clock, client_expiry_ms=settings.client_expiry_ms)
     filters = FilterTable(
         consumer_filters_file(disk, config_path), clock, SubscriptionFilters.compile

@@ -247,13 +247,17 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
             self._enter(one)
         self._changed(changed)
 
-    def delete(self, topic: str) -> bool:
-        """Forget a topic; False if there was none. A system topic is refused."""
+    def check_deletable(self, topic: str) -> None:
+        """`Refused` for a system topic."""
         if self.is_system(topic):
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic; it cannot be deleted",
             )
+
+    def delete(self, topic: str) -> bool:
+        """Forget a topic; False if there was none. A system topic is refused."""
+        self.check_deletable(topic)
         if self._topics.pop(topic, None) is None:
             return False
         self._unsaved.pop(topic, None)

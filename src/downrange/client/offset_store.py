@@ -20,7 +20,7 @@ from downrange.protocol.errors import ProtocolError
 from downrange.protocol.integers import Int64
 from downrange.protocol.pretty_json import write_pretty_json
 from downrange.runtime.blocking import BlockingRunner
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.runtime.durable_file import DurableFile, DurableFileError
 
 _log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class LocalOffsetStore(_Table):
             _log.warning("offsets not kept in %s: %s", self._file.path, error)
 
     def _write(self, data: bytes) -> None:
-        self._disk.make_directory(self._file.path.parent)
+        make_durable_directory(self._disk, self._file.path.parent)
         self._file.replace(data)
 
     def _load(self) -> dict[MessageQueue, int]:

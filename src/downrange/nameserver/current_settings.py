@@ -5,7 +5,7 @@ import logging
 from downrange.nameserver.settings import WITHOUT_EFFECT, NameServerSettings
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import Refused
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.runtime.durable_file import DurableFile, DurableFileError
 from downrange.runtime.property_text import Property, read_properties, write_properties
 from downrange.runtime.settings import SettingsError, changed, properties_of
@@ -52,7 +52,7 @@ class CurrentSettings:
         content = {entry.key: entry.value for entry in self._file.load() or []}
         content.update((entry.key, entry.value) for entry in properties)
         if content:
-            self._disk.make_directory(self._file.path.parent)
+            make_durable_directory(self._disk, self._file.path.parent)
             self._file.replace(write_properties(content))
 
     def _check(self, keys: set[str]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from downrange.protocol.bodies.json_body import Body, decode_body
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.json_text import write_json
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.runtime.durable_file import DurableFile
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
@@ -96,7 +96,7 @@ class KvTable:
     def _replace(self, namespace: str, entries: dict[str, str]) -> None:
         table = {**self._table, namespace: entries}
         # These changes are rare and made by operators, so the loop may wait for the disk here.
-        self._disk.make_directory(self._file.path.parent)
+        make_durable_directory(self._disk, self._file.path.parent)
         self._file.replace(write_json({"configTable": _sorted(table)}))
         self._table = table
 

@@ -14,6 +14,7 @@ from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.store.appender import Appender
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
+from downrange.store.deleted_topics import DeletedTopics
 from downrange.store.dispatch_entry import EntryReader
 from downrange.store.dispatcher import ArrivalListener, Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
@@ -72,6 +73,7 @@ class MessageStore:
         )
         self._ownership = Ownership(disk, settings.root)
         self._manifest_file = ManifestFile(disk, settings.root)
+        self._deleted = DeletedTopics(disk, settings.root)
         self.checkpoint = Checkpoint()
         self.last_stop = LastStop.CLEAN
         self.dispatch_failure: OSError | None = None
@@ -292,13 +294,15 @@ class MessageStore:
         return dropped
 
     def delete_topic(self, topic: str) -> int:
-        """Forget the queues of a topic; returns how many there were."""
-        deleted = self.queues.delete_topic(topic)
-        if deleted:
+        """Forget the queues of a topic, for good when this returns; returns how many there were.
+
+        `OSError` if that fails; the topic is then as it was, or deleted by the next start.
+        """
+        if self.queues.of_topic(topic):
+            self._deleted.record(topic, self.log.max_offset, self.log.min_offset)
             self._dispatcher.forget_topic(topic)
             self._derived_flush.forget_topic(topic)
-            self._save_manifest()
-        return deleted
+        return self.queues.delete_topic(topic)
 
     # --- inside ----------------------------------------------------------------------------
 
@@ -312,12 +316,16 @@ class MessageStore:
             if self.index is not None:
                 self.index.drop_all()
         manifest = self._manifest_file.load()
+        self._deleted.load(manifest)
+        self._deleted.finish(self.queues)
+        manifest = self._deleted.current(manifest)
         if manifest is not None:
             self._watch_queue_files(manifest)
         plan = RecoveryPlanner(self.log, self.queues, self.index).plan(
             self.last_stop,
             self.checkpoint,
             manifest,
+            self._deleted.below,
             index_removed=index_removed,
             check_crc=self.settings.check_crc_on_recover,
             check_whole=self.settings.checks_whole_records,
@@ -326,12 +334,8 @@ class MessageStore:
             self.log, self.queues, self.index, self.entries, lambda: self._is_wanted
         ).run(plan)
         self._dispatcher.start_at(report.end_offset, report.store_timestamp)
-        # Whatever is appended from here on belongs to topics that live.
-        self._dispatcher.deleted_below = {
-            topic: min(offset, report.end_offset) for topic, offset in plan.deleted_below.items()
-        }
-        if self._dispatcher.deleted_below != plan.deleted_below:
-            self._save_manifest()
+        self._deleted.settle(self.log.min_offset, report.end_offset)
+        self._dispatcher.deleted_below = self._deleted.below
         self._appender.store_timestamp = report.store_timestamp
         self.checkpoint = StartSync(
             self._disk, self.log, self._flush, self._derived_flush, self._checkpoint_file

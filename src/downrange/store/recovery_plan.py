@@ -1,6 +1,7 @@
 """Decides how much of the log has to be read at start, from how the store was left."""
 
 import logging
+from collections.abc import Mapping
 
 from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
@@ -33,6 +34,7 @@ class RecoveryPlanner:
         last_stop: LastStop,
         checkpoint: Checkpoint,
         manifest: Manifest | None,
+        deleted_below: Mapping[str, int],
         *,
         index_removed: bool,
         check_crc: bool = True,
@@ -66,7 +68,7 @@ class RecoveryPlanner:
             check_crc=check_crc,
             check_whole=check_whole,
             queues_are_complete=last_stop is LastStop.CLEAN and manifest is not None,
-            deleted_below=manifest.deleted_below if manifest is not None else {},
+            deleted_below=deleted_below,
         )
 
     def _index_from(

@@ -14,6 +14,7 @@ from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES, FILLER_SIZE, HOLE_TAG, ConsumeQueue
+from downrange.store.deleted_topics import DeletedTopics
 from downrange.store.dispatch_entry import TAG_KEY_PREFIX, EntryReader, is_queued
 from downrange.store.entry_check import is_light
 from downrange.store.index_file import IndexFile
@@ -220,5 +221,6 @@ class _KeyCheck:
 
 
 def _deleted_below(settings: StoreSettings) -> dict[str, int]:
-    manifest = ManifestFile(Disk(), settings.root).load()
-    return manifest.deleted_below if manifest is not None else {}
+    deleted = DeletedTopics(Disk(), settings.root)
+    deleted.load(ManifestFile(Disk(), settings.root).load())
+    return deleted.below

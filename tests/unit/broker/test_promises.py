@@ -2,6 +2,8 @@
 
 import asyncio
 import errno
+import json
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar
@@ -287,6 +289,37 @@ def test_a_topic_that_the_table_has_lost_is_restored_with_its_messages(
                 assert not await has_topic(broker, "empty")
             warned = [one for one in caplog.messages if "restored with 3 queues" in one]
             assert len(warned) == (attempt == 0), "it is on disk again"
+
+    run(main())
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_a_topic_that_an_apache_broker_has_deleted_comes_back_and_is_deleted_here_for_good(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_manifest: bool
+) -> None:
+    """An Apache broker removes the topic from its table and its queues, and keeps no note of it."""
+    root = tmp_path / "store"
+
+    async def main() -> None:
+        async with OneBroker(tmp_path) as broker:
+            await prepare(broker)
+            assert (await broker.send("other")).code == ResponseCode.SUCCESS
+        for name in ("topics.json", "topics.json.bak"):
+            file = root / "config" / name
+            table = json.loads(file.read_bytes())
+            table["topicConfigTable"].pop(TOPIC, None)
+            file.write_text(json.dumps(table))
+        shutil.rmtree(root / "consumequeue" / TOPIC)
+        if not has_manifest:
+            (root / "derived.json").unlink()
+        async with OneBroker(tmp_path) as broker:
+            assert await bodies(broker, TOPIC) == [b"0", b"1"]
+            assert any(f"topic {TOPIC}: has messages" in one for one in caplog.messages)
+            answer = await PROMISES["delete a topic"].ask(broker)
+            assert answer.code == ResponseCode.SUCCESS
+        async with OneBroker(tmp_path) as broker:
+            assert await PROMISES["delete a topic"].is_kept(broker)
+            assert await bodies(broker, "other") == [b"body"]
 
     run(main())
 

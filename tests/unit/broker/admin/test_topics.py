@@ -227,14 +227,20 @@ def test_system_topics_are_listed_whether_they_are_there_or_not(tmp_path: Path) 
     at_desk(tmp_path, scenario)
 
 
-def test_cleaning_removes_queues_that_no_table_names_and_no_others(tmp_path: Path) -> None:
+def test_cleaning_removes_empty_queues_that_no_table_names_and_no_others(tmp_path: Path) -> None:
     async def scenario(desk: Desk) -> None:
         await desk.create()
         for topic in (TOPIC, "orphan", "SCHEDULE_TOPIC_XXXX", "%LMQ%x"):
             desk.put(1, topic=topic)
+        desk.store.queues.ensure("empty", 0)
+        desk.store.append("not-visible-yet", 0, b"body", b"")
         assert (await desk.ask(Code.CLEAN_UNUSED_TOPIC)).code == 0
         left = {queue.topic for queue in desk.store.queues}
-        assert left == {TOPIC, "SCHEDULE_TOPIC_XXXX", "%LMQ%x"}
+        assert left == {TOPIC, "orphan", "SCHEDULE_TOPIC_XXXX", "%LMQ%x", "not-visible-yet"}
+        desk.store.flush_now()
+        desk.store.dispatch_some()
+        for topic in ("orphan", "not-visible-yet"):
+            assert len(desk.store.read(topic, 0, 0, 1).views) == 1
 
     at_desk(tmp_path, scenario)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from downrange.runtime.disk import Disk
+from downrange.runtime.disk import Disk, make_durable_directory
 from downrange.runtime.durable_file import DurableFile
 from downrange.runtime.property_text import Property, read_properties, write_properties
 
@@ -23,7 +23,7 @@ class ConfigFile:
 
         The file as it was is kept under its name with `.bak`, as RocketMQ does.
         """
-        self._disk.make_directory(self.path.parent)
+        make_durable_directory(self._disk, self.path.parent)
         data = self._disk.read(self.path) if self._disk.exists(self.path) else b""
         self._file.replace(edited(data, changes))
 

@@ -47,9 +47,14 @@ _FILTER_TYPES = frozenset(kind.value for kind in TopicFilterType)
 
 
 class Queue(Protocol):
-    """A queue of the store, as far as it matters here."""
+    """A queue of the store, as far as it matters here.
+
+    `next_offset` counts messages that are not visible yet, too.
+    """
 
     topic: str
+    min_offset: int
+    next_offset: int
 
 
 class Store(Protocol):
@@ -174,9 +179,10 @@ class TopicsHandler:
             if (name := pop_retry_topic(topic, group, v2=v2)) in self._topics
         ]
         for name in (topic, *retries):
+            self._topics.check_deletable(name)
+            self._delete_queues(name)
             self._topics.delete(name)
             self._offsets.remove_topic(name)
-            self._store.delete_topic(name)
             self._stats.forget_topic(name)
         await self._topics_durable()
         await self._offsets_durable()
@@ -189,16 +195,23 @@ class TopicsHandler:
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def clean_unused(self, request: Command, _: Connection) -> Answer:
-        """Delete the queues of topics that are in no table any more."""
-        unused = {queue.topic for queue in self._store.queues}
-        for topic in sorted(unused):
-            if (
-                topic not in self._topics
-                and not self._topics.is_system(topic)
-                and not is_lmq(topic)
-            ):
+        """Delete the queues of topics that are not in the table and have no messages left.
+
+        Queues with messages stay: the next start enters their topic again.
+        """
+        has_messages: dict[str, bool] = {}
+        for queue in self._store.queues:
+            topic = queue.topic
+            if topic in self._topics or self._topics.is_system(topic) or is_lmq(topic):
+                continue
+            holds_any = queue.next_offset > queue.min_offset
+            has_messages[topic] = has_messages.get(topic, False) or holds_any
+        for topic, is_kept in sorted(has_messages.items()):
+            if is_kept:
+                _log.warning("topic %s: not in the table, but its queues have messages", topic)
+            else:
                 count = self._store.delete_topic(topic)
-                _log.warning("deleted %d queues of %s, which no table names", count, topic)
+                _log.warning("topic %s: not in the table, deleted %d empty queues", topic, count)
         return response(request, ResponseCode.SUCCESS)
 
     def _check(self, config: TopicConfig) -> None:
@@ -221,6 +234,17 @@ class TopicsHandler:
                 ResponseCode.INVALID_PARAMETER,
                 f"The topic[{topic}] is conflict with system topic; choose another name",
             )
+
+    def _delete_queues(self, topic: str) -> None:
+        """On disk before anything else is done: if this fails, the topic is as it was."""
+        try:
+            self._store.delete_topic(topic)
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} is not deleted, its queues cannot be removed: {error}; repair the "
+                "disk and delete it again",
+            ) from error
 
     async def _announced(self, request: Command) -> Answer:
         await self._topics_durable()
