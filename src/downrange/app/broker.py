@@ -16,8 +16,11 @@ from downrange.app.service_options import (
     add_service_arguments,
     http_options,
     layered,
+    report_foreign,
     start_log,
 )
+from downrange.broker.foreign_settings import judge
+from downrange.broker.host_names import ip_of
 from downrange.broker.request_times import RequestTimes
 from downrange.broker.server import DEFAULT_CONFIG_NAME, Broker, Surroundings
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
@@ -115,7 +118,8 @@ def read_settings(
 ) -> ProcessSettings:
     """Settings of a file, under the environment's, under the command line's.
 
-    What nobody knows is logged.
+    Keys without effect and unknown ones are logged; `SettingsError` if a value is invalid, or if a
+    setting of RocketMQ decides about the data and is not supported.
     """
     environ = environ or {}
     if file is None:
@@ -141,6 +145,9 @@ def read_settings(
         source.read(MonitoringSettings),
         source.read(ConnectionSettings),
     )
-    for entry in source.unused:
-        _log.warning("%s: no such setting: %s", entry.place, entry.key)
+    judgement = judge(source.entries, keys)
+    if judgement.refusals:
+        raise SettingsError("; ".join(judgement.refusals))
+    ip_of(settings.broker.effective_address)  # which every record carries
+    report_foreign(judgement.without_effect, judgement.unknown)
     return settings

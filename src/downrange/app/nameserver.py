@@ -13,6 +13,7 @@ from downrange.app.service_options import (
     add_service_arguments,
     http_options,
     layered,
+    report_foreign,
     start_log,
 )
 from downrange.monitoring.observed_nameserver import ObservedNameServer
@@ -26,7 +27,7 @@ from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
 from downrange.runtime.open_files import raise_limit
 from downrange.runtime.service import OnFailure
-from downrange.runtime.settings import SettingsError, SettingsSource, keys_of
+from downrange.runtime.settings import SettingsError, SettingsSource, keys_of, nearest_key
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def read_settings(
 ) -> tuple[NameServerSettings, MonitoringSettings, ConnectionSettings]:
     """Settings of a file, under the environment's, under the command line's.
 
-    What nobody knows is logged.
+    Keys without effect and unknown ones are logged.
     """
     source = SettingsSource() if file is None else SettingsSource.from_file(file)
     given = Given(
@@ -105,9 +106,13 @@ def read_settings(
         source.read(MonitoringSettings),
         source.read(ConnectionSettings),
     )
-    for entry in source.unused:
-        if entry.key in WITHOUT_EFFECT:
-            _log.info("%s: %s has no effect in this name server", entry.place, entry.key)
-        else:
-            _log.warning("%s: no such setting: %s", entry.place, entry.key)
+    known = WITHOUT_EFFECT.union(keys)
+    report_foreign(
+        [entry for entry in source.unused if entry.key in WITHOUT_EFFECT],
+        [
+            (entry, nearest_key(entry.key, known))
+            for entry in source.unused
+            if entry.key not in WITHOUT_EFFECT
+        ],
+    )
     return settings

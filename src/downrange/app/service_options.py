@@ -3,7 +3,7 @@
 import argparse
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from downrange.app.process import LOG_FORMATS, log_to_stderr
 from downrange.runtime.property_text import Property
 from downrange.runtime.settings import SettingsSource
 
+_log = logging.getLogger(__name__)
 _LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -64,6 +65,22 @@ def http_options(arguments: argparse.Namespace) -> tuple[tuple[str, str, str | N
         ("httpPort", "--http-port", arguments.http_port),
         ("httpHost", "--http-host", arguments.http_host),
     )
+
+
+def report_foreign(
+    without_effect: Sequence[Property], unknown: Iterable[tuple[Property, str | None]]
+) -> None:
+    """Log what a start read and does not use: RocketMQ's own keys in one line, others one by one.
+
+    An unknown key comes with the one that may have been meant.
+    """
+    if without_effect:
+        places = ", ".join(dict.fromkeys(entry.source for entry in without_effect))
+        names = ", ".join(sorted(entry.key for entry in without_effect))
+        _log.warning("%s: settings of RocketMQ without effect here: %s", places, names)
+    for entry, meant in unknown:
+        hint = f"; did you mean {meant}?" if meant else ""
+        _log.warning("%s: unknown setting %s is ignored%s", entry.place, entry.key, hint)
 
 
 def layered(

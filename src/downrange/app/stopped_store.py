@@ -17,11 +17,12 @@ from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY_BYTES
 from downrange.store.index_file import index_file_bytes
 from downrange.store.json_tables import groups_file, topics_file
+from downrange.store.log_paths import SEPARATOR, LogPaths, LogPathsError
 from downrange.store.queue_table import QueueTable
 from downrange.store.read_only_disk import ReadOnlyDisk
 from downrange.store.recovery import dispatched_end
 from downrange.store.scanner import Damage, LogScanner, Scanned
-from downrange.store.settings import StoreSettings
+from downrange.store.settings import COMMIT_LOG_NAME, StoreSettings
 from downrange.store.verify import VerifyReport, verify_stopped
 
 
@@ -36,14 +37,22 @@ class StoreInUseError(Exception):
 class StoppedStore:
     """A store for reading. `open` maps its log and queues, `close` lets go; for `with`."""
 
-    def __init__(self, directory: Path, config: Path | None = None) -> None:
-        if not (directory / "commitlog").is_dir():
+    def __init__(
+        self, directory: Path, config: Path | None = None, commit_log: str | None = None
+    ) -> None:
+        try:
+            self.settings = _settings(directory, config, commit_log)
+        except LogPathsError as error:
+            raise NoStoreError(f"--commit-log: {error}") from None
+        paths = self.settings.log_paths
+        if not any(path.is_dir() for path in paths.everywhere):
+            names = ", ".join(map(str, paths.everywhere))
             raise NoStoreError(
-                f"{directory} is no store: it has no folder commitlog; give storePathRootDir of "
-                f"the broker"
+                f"{directory} is not a store: its commit log is not in {names}; give"
+                " storePathRootDir of the broker, and storePathCommitLog with --commit-log if the"
+                " log is elsewhere"
             )
         _check_unused(directory / "lock")
-        self.settings = _settings(directory, config)
         self.damages: list[Damage] = []
         disk = ReadOnlyDisk()
         self._log = CommitLog(disk, self.settings)
@@ -77,6 +86,7 @@ class StoppedStore:
         groups = groups_file(disk, self.settings.config_path).load()
         return {
             "directory": str(root),
+            "commit_log": SEPARATOR.join(map(str, self.settings.log_paths.everywhere)),
             "stopped_cleanly": not (root / "abort").exists(),
             "log_files": len(self._log.chain.segments),
             "log_file_bytes": self.settings.segment_bytes,
@@ -126,13 +136,17 @@ def _check_unused(lock: Path) -> None:
         disk.close_file(descriptor)
 
 
-def _settings(directory: Path, config: Path | None) -> StoreSettings:
+def _settings(directory: Path, config: Path | None, commit_log: str | None) -> StoreSettings:
     if config is not None:
         source = SettingsSource.from_file(config)
-        broker, files = source.read(BrokerSettings), source.read(StoreFileSettings)
-        return replace(files.store_settings(broker, broker.listen_port), root=directory)
-    settings = StoreSettings(root=directory)
-    log = _files(settings.commit_log_path)
+        # Where the broker is reached does not matter to its files.
+        files = replace(source.read(StoreFileSettings), root=str(directory))
+        if commit_log is not None:
+            files = replace(files, commit_log=commit_log)
+        return files.store_settings(BrokerSettings(address="127.0.0.1"), 0)
+    paths = LogPaths.parse(directory / COMMIT_LOG_NAME, commit_log or "")
+    settings = StoreSettings(root=directory, commit_log=paths)
+    log = [file for path in paths.everywhere for file in _files(path)]
     queues = sorted(settings.consume_queue_path.glob("*/*/[0-9]*"))
     index = _files(settings.index_path)
     is_usual = index_file_bytes(settings.index_slots, settings.index_items)

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from downrange.broker.settings import BrokerSettings
 from downrange.broker.topic_table import TopicTable
-from downrange.model.topics import Permission
+from downrange.model.topics import MASTER_ID, Permission
 from downrange.protocol.bodies import registration
 from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.registration import Registration, body_crc, encode_registration
@@ -15,6 +16,7 @@ from downrange.protocol.bodies.route import ClusterInfo
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
+from downrange.protocol.hosts import format_address
 from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.errors import RemotingError
@@ -211,6 +213,28 @@ class Registrar:
             )
         except RemotingError as error:
             _log.info("name server %s was not told that this broker goes: %s", server, error)
+
+
+def build_registrar(
+    client: RemotingClient,
+    supervisor: Supervisor,
+    settings: Callable[[], BrokerSettings],
+    topics: TopicTable,
+    port: int,
+) -> Registrar:
+    """The registrar of a broker that listens on this port; always a master, there are no others."""
+    now = settings()
+    return Registrar(
+        client,
+        supervisor,
+        lambda: settings().name_server_list,
+        lambda: registration_of(topics, settings().permission),
+        cluster_name=now.cluster_name,
+        broker_name=now.effective_name,
+        broker_id=MASTER_ID,
+        broker_address=format_address(now.effective_address, port),
+        ha_address=now.ha_address(port),
+    )
 
 
 def registration_of(topics: TopicTable, allowed: int) -> Registration:

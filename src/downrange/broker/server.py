@@ -15,7 +15,7 @@ from downrange.broker.handlers.admin.runtime_info import WaitingLines
 from downrange.broker.hooks import BrokerHooks
 from downrange.broker.overload import Protection
 from downrange.broker.rates import SAMPLE_S, Rates
-from downrange.broker.registration import Registrar, registration_of
+from downrange.broker.registration import Registrar, build_registrar
 from downrange.broker.request_times import RequestTimes
 from downrange.broker.routes import TopicRoutes
 from downrange.broker.setting_changes import SettingChanges
@@ -119,10 +119,7 @@ class Broker:
         A port that is in use ends the start before the store is read or anybody is told.
         """
         settings, around = self._settings, self._around
-        # A port that the system chooses must be known before the store stamps its records.
-        _, port = await self._server.bind(settings.bind_address, settings.listen_port)
-        if settings.listen_port:
-            await self._bind_fast(port - FAST_PORT_DISTANCE)
+        port = await self._bind()
         address = format_address(settings.effective_address, port)
         store = await self._open_store(port)
         spawn = self._supervisor.spawn
@@ -133,7 +130,9 @@ class Broker:
         self._keeper = keeper = StoreKeeper(
             store, self._supervisor, around.syncs, protection.waiting_sends.note
         )
-        self._registrar = registrar = self._build_registrar(tables, address)
+        self._registrar = registrar = build_registrar(
+            self._client, self._supervisor, lambda: self._settings, tables.topics, port
+        )
         self._parts = parts = Assembler(
             settings,
             store,
@@ -252,20 +251,6 @@ class Broker:
             raise
         return store
 
-    def _build_registrar(self, tables: BrokerTables, address: str) -> Registrar:
-        settings = self._settings
-        return Registrar(
-            self._client,
-            self._supervisor,
-            lambda: self._settings.name_server_list,
-            lambda: registration_of(tables.topics, self._settings.permission),
-            cluster_name=settings.cluster_name,
-            broker_name=settings.effective_name,
-            broker_id=settings.broker_id,
-            broker_address=address,
-            ha_address=format_address(settings.effective_address, settings.listen_port + 1),
-        )
-
     def _admin_routes(
         self,
         store: MessageStore,
@@ -371,9 +356,17 @@ class Broker:
             parts.transaction_check.check,
         )
 
-    async def _bind_fast(self, port: int) -> None:
+    async def _bind(self) -> int:
+        """Reserve the ports; the store stamps its records with the one that is returned."""
+        host, wanted = self._settings.bind_address, self._settings.listen_port
+        _, port = await self._server.bind(host, wanted)
+        if wanted:
+            await self._bind_fast(host, port - FAST_PORT_DISTANCE)
+        return port
+
+    async def _bind_fast(self, host: str, port: int) -> None:
         try:
-            await self._server.bind(self._settings.bind_address, port)
+            await self._server.bind(host, port)
         except OSError as error:
             _log.warning("the second port %d is not served: %s", port, error)
 

@@ -4,11 +4,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from downrange.broker.host_names import check_host, check_name_servers, ip_of
 from downrange.model.topics import QUEUE_NUMS_MAX
 from downrange.protocol.delay_levels import DEFAULT_LEVELS
-from downrange.protocol.hosts import encode_host
-from downrange.runtime.settings import setting
+from downrange.protocol.hosts import encode_host, format_address
+from downrange.runtime.settings import SettingsError, setting
+from downrange.store.log_paths import LogPaths, LogPathsError
 from downrange.store.settings import (
+    COMMIT_LOG_NAME,
     FlushMode,
     FlushSettings,
     ReadSettings,
@@ -25,10 +28,20 @@ class BrokerSettings:
 
     cluster_name: str = setting("brokerClusterName", "DefaultCluster", about="name of the cluster")
     broker_name: str = setting("brokerName", "", about="name of this broker; the host's if empty")
-    broker_id: int = setting("brokerId", 0, least=0, about="0 for a master")
-    role: str = setting("brokerRole", "ASYNC_MASTER", about="only masters are served yet")
+    broker_id: int = setting("brokerId", 0, least=0, about="a master's is 0, whatever is set")
+    role: str = setting("brokerRole", "ASYNC_MASTER", about="only masters are supported yet")
     address: str = setting(
-        "brokerIP1", "", about="address that clients are told; found out if empty"
+        "brokerIP1", "", about="IP address or host name that clients are told; detected if empty"
+    )
+    ha_host: str = setting(
+        "brokerIP2", "", about="the same for slaves of this broker; detected if empty"
+    )
+    ha_port: int = setting(
+        "haListenPort",
+        0,
+        least=0,
+        most=65_535,
+        about="port that slaves are told; 0: listenPort + 1",
     )
     bind_address: str = setting(
         "bindAddress",
@@ -137,10 +150,20 @@ class BrokerSettings:
         """The broker's name, or the host's."""
         return self.broker_name or socket.gethostname()
 
+    def __post_init__(self) -> None:
+        for key, host in (("brokerIP1", self.address), ("brokerIP2", self.ha_host)):
+            if host:
+                check_host(key, host)
+        check_name_servers("namesrvAddr", self.name_server_list)
+
     @property
     def effective_address(self) -> str:
         """The address that clients are told."""
         return self.address or own_address()
+
+    def ha_address(self, port: int) -> str:
+        """Where slaves are told to get the log of a broker that listens on this port."""
+        return format_address(self.ha_host or own_address(), self.ha_port or port + 1)
 
     @property
     def name_server_list(self) -> list[str]:
@@ -153,6 +176,21 @@ class StoreFileSettings:
     """The store's part of broker.conf."""
 
     root: str = setting("storePathRootDir", "", about="directory of the store; ~/store if empty")
+    commit_log: str = setting(
+        "storePathCommitLog",
+        "",
+        about="directories of the commit log, separated by commas; commitlog of the store if empty",
+    )
+    read_only_logs: str = setting(
+        "readOnlyCommitLogStorePaths",
+        "",
+        about="directories of the commit log that get no new files, separated by commas",
+    )
+    starts_without_log: bool = setting(
+        "startWithoutCommitLog",
+        False,
+        about="start although the commit log, or its newest files, are gone",
+    )
     flush_mode: FlushMode = setting(
         "flushDiskType", FlushMode.ASYNC, about="when a message counts as stored"
     )
@@ -218,11 +256,25 @@ class StoreFileSettings:
         """The store's directory."""
         return Path(self.root) if self.root else Path.home() / "store"
 
+    @property
+    def log_paths(self) -> LogPaths:
+        """The directories of the commit log."""
+        default = self.root_path / COMMIT_LOG_NAME
+        return LogPaths.parse(default, self.commit_log, self.read_only_logs)
+
+    def __post_init__(self) -> None:
+        try:
+            LogPaths.parse(Path(COMMIT_LOG_NAME), self.commit_log, self.read_only_logs)
+        except LogPathsError as error:
+            raise SettingsError(str(error)) from None
+
     def store_settings(self, broker: BrokerSettings, port: int) -> StoreSettings:
         """The settings of the store itself."""
         return StoreSettings(
             root=self.root_path,
-            store_host=encode_host(broker.effective_address, port),
+            commit_log=self.log_paths,
+            starts_without_log=self.starts_without_log,
+            store_host=encode_host(ip_of(broker.effective_address), port),
             segment_bytes=self.segment_bytes,
             queue_entries=max(self.queue_bytes // ENTRY_BYTES, 1),
             index_slots=self.index_slots,

@@ -11,6 +11,7 @@ class has asked for is left in `unused`, so that a misspelt key is reported and 
 """
 
 import dataclasses
+import difflib
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 _DECLARATION = "setting"
+_NEAR = 0.8  # share of letters in the same order: one or two wrong ones in a usual key
 _SWITCH = {"true": True, "false": False}
 
 T = TypeVar("T")
@@ -98,6 +100,11 @@ class SettingsSource:
         return settings_class(**_values(settings_class, mine))
 
     @property
+    def entries(self) -> list[Property]:
+        """All properties, read or not."""
+        return list(self._properties.values())
+
+    @property
     def unused(self) -> list[Property]:
         """What no class has read."""
         return [entry for key, entry in self._properties.items() if key not in self._is_used]
@@ -126,6 +133,13 @@ def facts_of(settings_class: type[_Dataclass]) -> list[SettingFacts]:
         SettingFacts(key, _written(field.default), _allowed(field), field.declaration.about)
         for key, field in _fields(settings_class).items()
     ]
+
+
+def nearest_key(key: str, known: Iterable[str]) -> str | None:
+    """The known key that a misspelt one most likely means; None if none is near."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=_NEAR)
+    return by_lower[found[0]] if found else None
 
 
 def keys_of(*settings_classes: type[_Dataclass]) -> list[str]:

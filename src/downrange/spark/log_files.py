@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from downrange.store.log_paths import SEPARATOR
 from downrange.store.segment import is_segment_name
 
 COMMIT_LOG: Final = "commitlog"
@@ -55,24 +56,28 @@ class LogFile:
 
 
 class LogFolder:
-    """The folder of a commit log; the same text finds it on the driver and in each task."""
+    """The folders of a commit log; the same text finds them on the driver and in each task.
+
+    A log that is spread over several folders (storePathCommitLog) is named with commas between.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         try:
-            self._files, self._root = _resolved(path)
+            self._folders = [_resolved(part) for part in _split(path)]
         except (pa.ArrowException, OSError, ValueError) as error:
             raise LogFileError(f"path {path!r} cannot be read: {error}") from error
 
     def files(self) -> list[LogFile]:
         """The files in the order of their offsets."""
+        found: list[LogFile] = []
         try:
-            for folder in (f"{self._root}/{COMMIT_LOG}", self._root):
-                found = self._listed(folder)
-                if found:
-                    return found
+            for files, root in self._folders:
+                found += _listed(files, f"{root}/{COMMIT_LOG}") or _listed(files, root)
         except OSError as error:
             raise LogFileError(f"path {self._path!r} cannot be read: {error}") from error
+        if found:
+            return sorted(found, key=lambda file: file.base_offset)
         raise LogFileError(
             f"path {self._path!r} holds no commit log: neither it nor its folder {COMMIT_LOG!r} "
             f"has a file with a name of 20 digits"
@@ -80,23 +85,13 @@ class LogFolder:
 
     def open(self, file: LogFile) -> LogBytes:
         """The bytes of a file."""
+        files = next(one for one, root in self._folders if file.path.startswith(f"{root}/"))
         try:
-            if isinstance(self._files, pafs.LocalFileSystem):
+            if isinstance(files, pafs.LocalFileSystem):
                 return _MappedBytes(Path(file.path))
-            return _RemoteBytes(self._files.open_input_file(file.path), file.size)
+            return _RemoteBytes(files.open_input_file(file.path), file.size)
         except OSError as error:
             raise LogFileError(f"{file.path} cannot be read: {error}") from error
-
-    def _listed(self, folder: str) -> list[LogFile]:
-        if self._files.get_file_info(folder).type != pafs.FileType.Directory:
-            return []
-        infos = self._files.get_file_info(pafs.FileSelector(folder))
-        files = [
-            LogFile(info.path, int(info.base_name), info.size)
-            for info in infos
-            if info.type == pafs.FileType.File and is_segment_name(info.base_name)
-        ]
-        return sorted(files, key=lambda file: file.base_offset)
 
 
 class _MappedBytes:
@@ -148,6 +143,24 @@ class _RemoteBytes:
                 break
             position = stop - len(pattern) + 1
         return -1
+
+
+def _listed(files: pafs.FileSystem, folder: str) -> list[LogFile]:
+    if files.get_file_info(folder).type != pafs.FileType.Directory:
+        return []
+    infos = files.get_file_info(pafs.FileSelector(folder))
+    return [
+        LogFile(info.path, int(info.base_name), info.size)
+        for info in infos
+        if info.type == pafs.FileType.File and is_segment_name(info.base_name)
+    ]
+
+
+def _split(path: str) -> list[str]:
+    """The parts of a list of paths; a folder with a comma in its name is one."""
+    if Path(path.strip()).is_dir():
+        return [path]
+    return [part for part in path.split(SEPARATOR) if part.strip()] or [path]
 
 
 def _resolved(path: str) -> tuple[pafs.FileSystem, str]:

@@ -15,6 +15,7 @@ from struct import Struct
 
 from downrange.runtime.disk import Disk
 
+FILE_NAME = "checkpoint"
 LAYOUT = Struct(">qqqqqq")
 FILE_BYTES = 4096
 # A crash may have been busy with messages of the last moments, so recovery goes back this far.
@@ -62,7 +63,7 @@ class CheckpointFile:
 
     def __init__(self, disk: Disk, root: Path) -> None:
         self._disk = disk
-        self._path = root / "checkpoint"
+        self._path = root / FILE_NAME
 
     def load(self) -> Checkpoint:
         """What the file says; a missing file says nothing."""

@@ -26,6 +26,7 @@ class CommitLog:
             settings.commit_log_path,
             settings.segment_bytes,
             reserve_bytes=min(RESERVE_BYTES, settings.segment_bytes),
+            paths=settings.log_paths,
         )
         self._last: Segment | None = None
 
@@ -59,9 +60,7 @@ class CommitLog:
         if last is not None:
             position = last.write_position
             end = position + size + BLANK_BYTES_MIN
-            if end <= last.size:
-                if end > last.reserved:
-                    last.reserve(end)  # now, while a refusal still costs nothing
+            if end <= last.size and (end <= last.reserved or self._reserves(last, end)):
                 return last.base_offset + position
         return self._roll().base_offset
 
@@ -104,6 +103,19 @@ class CommitLog:
         """Unmap the files."""
         self.chain.close()
         self._last = None
+
+    def _reserves(self, last: Segment, end: int) -> bool:
+        """Have blocks for a record, now, while a refusal still costs nothing.
+
+        False if this disk is full and another one may take the next file.
+        """
+        try:
+            last.reserve(end)
+        except OSError:
+            if not self.chain.has_other_path():
+                raise
+            return False
+        return True
 
     def _roll(self) -> Segment:
         full = self._last

@@ -15,6 +15,10 @@ class SegmentMissingError(StoreDamagedError):
     """A file in the middle of a chain is gone."""
 
 
+class LogMissingError(StoreDamagedError):
+    """The log, or its newest files, are not where they should be; nothing was changed."""
+
+
 class StoreUnavailableError(StoreError):
     """The disk refuses what a store needs to be opened; the text names the directory."""
 

@@ -15,6 +15,7 @@ from downrange.store.appender import Appender
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
 from downrange.store.deleted_topics import DeletedTopics
+from downrange.store.disk_watch import DiskWatch
 from downrange.store.dispatch_entry import EntryReader
 from downrange.store.dispatcher import ArrivalListener, Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
@@ -29,6 +30,7 @@ from downrange.store.flush import (
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
 from downrange.store.manifest import Manifest, ManifestFile, is_as_left
+from downrange.store.missing_log import MissingLog
 from downrange.store.ownership import LastStop, Ownership
 from downrange.store.queue_table import QueueTable
 from downrange.store.reader import QueueReader
@@ -68,8 +70,9 @@ class MessageStore:
         self._checkpoint_file = CheckpointFile(disk, settings.root)
         self._derived_flush = DerivedFlush(disk, self.queues, self.index, self._checkpoint_file)
         self._waiters = FlushWaiters()
+        watch = DiskWatch(disk, settings.log_paths.writable, settings.consume_queue_path)
         self.retention = Retention(
-            disk, clock, self.log, self.queues, self.index, settings.retention
+            disk, clock, self.log, self.queues, self.index, watch, settings.retention
         )
         self._ownership = Ownership(disk, settings.root)
         self._manifest_file = ManifestFile(disk, settings.root)
@@ -121,8 +124,7 @@ class MessageStore:
 
     def _open(self) -> RecoveryReport:
         settings = self.settings
-        for path in (settings.root, settings.commit_log_path, settings.consume_queue_path):
-            make_durable_directory(self._disk, path)
+        make_durable_directory(self._disk, settings.root)
         try:
             self.last_stop = self._ownership.take()
             report = self._recover()
@@ -307,15 +309,14 @@ class MessageStore:
     # --- inside ----------------------------------------------------------------------------
 
     def _recover(self) -> RecoveryReport:
-        self.checkpoint = self._checkpoint_file.load()
+        self.checkpoint, manifest = self._checkpoint_file.load(), self._manifest_file.load()
         self.log.load()
+        missing = MissingLog(self._disk, self._clock, self.settings)
+        if missing.prepare(self.log, self.checkpoint, manifest):
+            self.checkpoint, manifest = Checkpoint(), None
         self.queues.load()
+        missing.check_end(self.log, self.queues)
         index_removed = bool(self.index.load()) if self.index is not None else False
-        if not self.log.chain.segments:
-            self.queues.delete_all()
-            if self.index is not None:
-                self.index.drop_all()
-        manifest = self._manifest_file.load()
         self._deleted.load(manifest)
         self._deleted.finish(self.queues)
         manifest = self._deleted.current(manifest)

@@ -78,11 +78,6 @@ class QueueTable:
             self._disk.remove_directory(self._root / topic)
         return len(queues)
 
-    def delete_all(self) -> None:
-        """Remove every queue, to build all of them anew."""
-        for topic in {topic for topic, _ in self._queues}:
-            self.delete_topic(topic)
-
     def close(self) -> None:
         """Unmap the files."""
         for queue in self:

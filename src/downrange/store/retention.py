@@ -6,13 +6,13 @@ taken. The newest file of the log always stays, and so does one that a reader lo
 """
 
 import logging
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.commit_log import CommitLog
+from downrange.store.disk_watch import DiskState, DiskWatch
 from downrange.store.expiry_clock import ExpiryClock
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
@@ -21,26 +21,6 @@ from downrange.store.settings import RetentionSettings
 _log = logging.getLogger(__name__)
 HOUR_MS = 3_600_000
 MANUAL_ROUNDS = 20  # an operator's request is worked on for this many rounds, as in RocketMQ
-
-
-@dataclass(frozen=True, slots=True)
-class DiskState:
-    """How full the disk was at the last look, and what follows."""
-
-    directory: Path
-    used_ratio: float
-    full_ratio: float
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more messages are taken."""
-        return self.used_ratio > self.full_ratio
-
-    def __str__(self) -> str:
-        return (
-            f"{self.directory} is {self.used_ratio:.1%} full, over the limit of "
-            f"{self.full_ratio:.0%}; free some space, writing resumes by itself"
-        )
 
 
 class Retention:
@@ -53,14 +33,17 @@ class Retention:
         log: CommitLog,
         queues: QueueTable,
         index: KeyIndex | None,
+        watch: DiskWatch,
         settings: RetentionSettings,
     ) -> None:
         self._disk = disk
+        self._watch = watch
         self._clock = clock
         self._log = log
         self._queues = queues
         self._index = index
         self._manual_rounds = 0
+        self._undeletable: Path | None = None  # reported
         self._expiry_clock = ExpiryClock(clock)
         self.change(settings)
         self.disk_state = DiskState(log.chain.directory, 0.0, settings.full_ratio)
@@ -81,17 +64,18 @@ class Retention:
         self._manual_rounds = MANUAL_ROUNDS
 
     def look_at_disk(self) -> DiskState:
-        """Measure how full the disk is; writing stops and resumes by this."""
-        settings = self._settings
-        directory = self._log.chain.directory
-        before = self.disk_state
-        ratio = self._disk.usage(directory).used_ratio
-        self.disk_state = DiskState(directory, ratio, settings.full_ratio)
-        if self.disk_state.is_full and not before.is_full:
-            _log.error("no more messages are taken: %s", self.disk_state)
-        elif before.is_full and not self.disk_state.is_full:
-            _log.warning("messages are taken again: %s is %.1f%% full", directory, 100 * ratio)
-        return self.disk_state
+        """Measure how full the disks are; writing stops and resumes by this."""
+        settings, before, chain = self._settings, self.disk_state, self._log.chain
+        state, full_paths = self._watch.measure(settings.force_ratio, settings.full_ratio)
+        for path in sorted(full_paths - chain.full_paths) if chain.has_other_path() else ():
+            _log.warning("%s is nearly full, other paths of the commit log are preferred", path)
+        self.disk_state, chain.full_paths = state, full_paths
+        if state.is_full and not before.is_full:
+            _log.error("no more messages are taken: %s", state)
+        elif before.is_full and not state.is_full:
+            percent = 100 * state.used_ratio
+            _log.warning("messages are taken again: %s is %.1f%% full", state.directory, percent)
+        return state
 
     def expire_some(self, settled_offset: int) -> int:
         """Delete what is due now; returns how many files of the log went.
@@ -135,7 +119,14 @@ class Retention:
                 break
             if not regardless_of_age and self._disk.modified_ms(path) > expired_before:
                 break
-            if not chain.drop_first():
+            try:
+                is_dropped = chain.drop_first()
+            except OSError as error:
+                if path != self._undeletable:
+                    _log.error("%s has expired, but cannot be deleted: %s", path, error)
+                self._undeletable = path
+                break
+            if not is_dropped:
                 _log.info("%s is being read and stays for now", path)
                 break
             _log.info("deleted %s", path)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from downrange.runtime.disk import Disk
 from downrange.store.errors import SegmentMissingError, StoreDamagedError
+from downrange.store.log_paths import LogPaths
 from downrange.store.segment import Segment, is_segment_name, segment_name
 
 
@@ -15,9 +16,17 @@ class SegmentChain:
     """
 
     def __init__(
-        self, disk: Disk, directory: Path, segment_bytes: int, *, reserve_bytes: int
+        self,
+        disk: Disk,
+        directory: Path,
+        segment_bytes: int,
+        *,
+        reserve_bytes: int,
+        paths: LogPaths | None = None,
     ) -> None:
         self._disk = disk
+        self._paths = paths  # where the files are if not all are in `directory`
+        self.full_paths: frozenset[Path] = frozenset()  # those that should get no more files
         self.directory = directory
         self.segment_bytes = segment_bytes
         self._reserve_bytes = reserve_bytes
@@ -28,8 +37,8 @@ class SegmentChain:
 
     def load(self) -> None:
         """Map the files that are there; `StoreDamagedError` if they cannot be one chain."""
-        names = self._disk.list_directory(self.directory)
-        paths = [path for path in names if is_segment_name(path.name)]
+        found = [path for at in self.directories for path in self._disk.list_directory(at)]
+        paths = sorted((p for p in found if is_segment_name(p.name)), key=lambda path: path.name)
         # All of them before the first is opened, which may change its length.
         self._check(paths)
         for path in paths:
@@ -51,12 +60,29 @@ class SegmentChain:
                     f"{path} is longer than the configured file size of {self.segment_bytes} bytes;"
                     f" configure the size that the store was written with"
                 )
+            if base_offset < expected:
+                raise StoreDamagedError(
+                    f"{path} is there twice: {paths[paths.index(path) - 1]} has the same name; find"
+                    " out which of the two is a copy, and move that one away"
+                )
             if base_offset != expected:
-                name = segment_name(expected)
-                raise SegmentMissingError(f"{path} does not follow on the file before it: {name}")
+                raise SegmentMissingError(
+                    f"{path} does not follow on the file before it: {segment_name(expected)} is"
+                    " missing"
+                )
             expected += self.segment_bytes
             is_short = self._disk.size(path) < self.segment_bytes
             self.has_short_file |= is_short and path != paths[-1]
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """All directories that may hold files."""
+        return (self.directory,) if self._paths is None else self._paths.everywhere
+
+    @property
+    def growing_directories(self) -> tuple[Path, ...]:
+        """The directories that get new files."""
+        return (self.directory,) if self._paths is None else self._paths.writable
 
     @property
     def min_offset(self) -> int:
@@ -90,16 +116,37 @@ class SegmentChain:
         return segment
 
     def start_at(self, base_offset: int) -> Segment:
-        """Add a segment that starts here: the first one, or the one that follows the last."""
-        self._disk.make_directory(self.directory)
-        path = self.directory / segment_name(base_offset)
+        """Add a segment that starts here: the first one, or the one that follows the last.
+
+        A path that fails is passed over if there is another one.
+        """
+        if self._paths is None:
+            return self._start_in(self.directory, base_offset)
+        failure: OSError | None = None
+        for directory in self._paths.candidates(base_offset // self.segment_bytes, self.full_paths):
+            try:
+                return self._start_in(directory, base_offset)
+            except OSError as error:
+                failure = failure or error
+                if self._disk.exists(directory / segment_name(base_offset)):
+                    break  # half a file is left; one elsewhere would be a second of its name
+        assert failure is not None
+        raise failure
+
+    def has_other_path(self) -> bool:
+        """Whether the next segment may be on another disk than the last one."""
+        return len(self.growing_directories) > 1
+
+    def _start_in(self, directory: Path, base_offset: int) -> Segment:
+        self._disk.make_directory(directory)
+        path = directory / segment_name(base_offset)
         try:
             segment = self._open(path, create=True)
         except OSError:
             self._disk.unlink(path)  # an empty file of full length would look like a segment
             raise
         try:
-            self._disk.fsync_directory(self.directory)
+            self._disk.fsync_directory(directory)
         except OSError:
             self._delete(segment)
             raise
@@ -116,11 +163,20 @@ class SegmentChain:
             self.segments[-1].cut(max(0, offset - self.segments[-1].base_offset))
 
     def drop_first(self) -> bool:
-        """Delete the oldest file; False while a reader holds a view of it."""
+        """Delete the oldest file; False while a reader holds a view of it.
+
+        `OSError` if the disk refuses; then it stays part of the chain, which must have no gap.
+        """
+        path = self.segments[0].path
         if not self.segments[0].close():
             return False
-        segment = self.segments.pop(0)
-        self._disk.unlink(segment.path)
+        try:
+            self._disk.unlink(path)
+        except OSError:
+            self.segments[0] = self._open(path, create=False)
+            self.segments[0].write_position = self.segment_bytes
+            raise
+        del self.segments[0]
         return True
 
     def close(self) -> None:

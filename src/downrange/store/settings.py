@@ -4,9 +4,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
+from downrange.store.log_paths import LogPaths
+
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+
+
+COMMIT_LOG_NAME = "commitlog"
 
 
 class FlushMode(Enum):
@@ -64,6 +69,8 @@ class StoreSettings:
     """Where a store is and how it behaves; the file sizes must be those it was written with."""
 
     root: Path
+    commit_log: LogPaths | None = None  # `root`/commitlog if None
+    starts_without_log: bool = False  # see store/missing_log.py
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"  # 127.0.0.1:10911
     segment_bytes: int = GIB
     queue_entries: int = 300_000
@@ -88,9 +95,14 @@ class StoreSettings:
         return self.check_whole_on_recover or self.append_record_crc
 
     @property
+    def log_paths(self) -> LogPaths:
+        """The directories of the commit log."""
+        return self.commit_log or LogPaths((self.root / COMMIT_LOG_NAME,))
+
+    @property
     def commit_log_path(self) -> Path:
-        """Directory of the commit log."""
-        return self.root / "commitlog"
+        """Directory of the first file of the commit log, and of all if there is only one."""
+        return self.log_paths.first
 
     @property
     def consume_queue_path(self) -> Path:

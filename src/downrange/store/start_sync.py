@@ -56,7 +56,9 @@ class StartSync:
                 raise failure
         if last_stop is not LastStop.CLEAN or not is_ours:
             # An Apache broker does not sync the names of its files.
-            self._disk.fsync_directory(self._log.chain.directory)
+            for directory in self._log.chain.directories:
+                if self._disk.exists(directory):
+                    self._disk.fsync_directory(directory)
         if last_stop is LastStop.CLEAN and is_ours and not report.has_changed_queues:
             self._derived.trust_queues()
         checkpoint = self._flush.vouch(checkpoint)

@@ -44,7 +44,7 @@ def test_a_name_server_starts_and_stops_on_a_signal(tmp_path: Path, number: sign
         finally:
             process.kill()
     assert process.returncode == 0
-    assert "line 2: no such setting: nonsense" in lines[0]
+    assert "line 2: unknown setting nonsense is ignored" in lines[0]
     assert f"stopping on {number.name}" in rest
     assert all(LINE.fullmatch(line) for line in ("".join(lines) + rest).splitlines())
 

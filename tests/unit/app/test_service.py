@@ -188,3 +188,26 @@ def test_a_failure_is_one_json_object_with_its_traceback() -> None:
     assert event["time"] == "2023-11-14T22:13:20.250Z"
     assert (event["level"], event["logger"], event["message"]) == ("ERROR", "a.b", "it broke")
     assert event["exception"].endswith("ValueError: two\nlines")
+
+
+def test_what_a_file_of_an_apache_broker_says_is_honoured_refused_or_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        "storePathRootDir=/data/store\nstorePathCommitLog=/fast/a,/fast/b\n"
+        "transientStorePoolEnable=true\nsendMessageThreadPoolNums=16\nflushDiskTyp=SYNC_FLUSH\n"
+    )
+    settings = broker.read_settings(file)
+    log_paths = settings.store_files.log_paths
+    assert log_paths.everywhere == (Path("/fast/a"), Path("/fast/b"))
+    assert [record.message for record in caplog.records] == [
+        f"{file}: settings of RocketMQ without effect here: sendMessageThreadPoolNums,"
+        " transientStorePoolEnable",
+        f"{file}, line 5: unknown setting flushDiskTyp is ignored; did you mean flushDiskType?",
+    ]
+    file.write_text("storeType=defaultRocksDB\nbrokerRole=SLAVE\n")
+    with pytest.raises(SettingsError) as caught:
+        broker.read_settings(file)
+    for part in ("line 1: storeType=defaultRocksDB is not supported", "line 2: brokerRole=SLAVE"):
+        assert part in str(caught.value)

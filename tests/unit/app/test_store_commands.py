@@ -121,7 +121,7 @@ def test_what_is_no_store(cli: CommandLine, tmp_path: Path) -> None:
     for command in ("inspect", "verify", "dump"):
         done = cli.run("store", command, str(tmp_path))
         assert done.code == 3, command
-        assert "is no store: it has no folder commitlog" in done.err
+        assert f"is not a store: its commit log is not in {tmp_path / 'commitlog'}" in done.err
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "bad.conf").write_text("mappedFileSizeCommitLog=x\n")
     assert cli.run("store", "inspect", str(tmp_path), "-c", str(tmp_path / "bad.conf")).code == 3
@@ -155,3 +155,22 @@ def test_files_of_a_broker_that_runs_are_left_alone(cli: CommandLine, store: Pat
     assert done.code == 1
     assert "is in use by a broker; stop it first" in done.err
     assert cli.run("store", "verify", str(store)).code == 0
+
+
+@pytest.mark.parametrize("by_file", [False, True])
+def test_a_commit_log_elsewhere(cli: CommandLine, store: Path, *, by_file: bool) -> None:
+    elsewhere = cli.config_folder / "fast"
+    (store / "commitlog").rename(elsewhere)
+    missing = cli.run("store", "inspect", str(store))
+    assert missing.code == 3
+    assert "--commit-log" in missing.err
+    config = cli.config_folder / "elsewhere.conf"
+    config.write_text(CONFIG + f"storePathCommitLog={elsewhere}\n")
+    words = ("-c", str(config)) if by_file else ("--commit-log", str(elsewhere))
+    facts = cli.json("store", "inspect", str(store), *words)
+    assert isinstance(facts, dict)
+    assert (facts["log_files"], facts["commit_log"]) == (1, str(elsewhere))
+    verified = cli.json("store", "verify", str(store), *words)
+    assert isinstance(verified, dict)
+    assert verified["sound"] is True
+    assert int(str(verified["records"])) >= 6

@@ -313,6 +313,7 @@ class LastOneWins:
 
     def __init__(self) -> None:
         self.address = ""
+        self.ha_address = ""
         self.unregistered: list[str] = []
 
     async def start(self, network: MemoryNetwork) -> RemotingServer:
@@ -330,6 +331,7 @@ class LastOneWins:
 
     def register(self, request: Command, _: Connection) -> Answer:
         self.address = (request.ext_fields or {})["brokerAddr"]
+        self.ha_address = (request.ext_fields or {})["haServerAddr"]
         return response(request, ResponseCode.SUCCESS)
 
     def unregister(self, request: Command, _: Connection) -> Answer:
@@ -349,9 +351,10 @@ def test_a_name_server_that_refuses_nobody_is_watched_for_a_broker_of_the_same_n
         net = Net(tmp_path)
         names = LastOneWins()
         server = await names.start(net.network)
-        broker = net.broker("one")
+        broker = net.broker("one", replace(B1, ha_host="10.9.8.7"))
         with caplog.at_level(logging.ERROR, "downrange.broker"):
             await broker.start()
+            assert names.ha_address == "10.9.8.7:10912"
             await pass_time(40)
             assert not caplog.records, "its own address is no rival"
             for _ in range(3):

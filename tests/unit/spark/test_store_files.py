@@ -32,6 +32,7 @@ from downrange.spark.store_files import (
 )
 from downrange.spark.store_options import StoreOptions, store_options
 from downrange.store.commit_log import CommitLog
+from downrange.store.log_paths import LogPaths
 from downrange.store.scanner import Damage, LogScanner
 from downrange.store.settings import StoreSettings
 
@@ -311,3 +312,19 @@ def test_batches_have_the_schema_that_spark_was_told(written: tuple[Path, list[S
     batch = next(iter(reader.read(reader.partitions()[0])))
     assert isinstance(batch, pa.RecordBatch)
     assert batch.schema.names == RocketMQStoreDataSource({"path": "x"}).schema().fieldNames()
+
+
+def test_a_log_that_is_spread_over_folders_is_read_as_one(tmp_path: Path) -> None:
+    settings = tiny_settings(tmp_path / "store")
+    paths = (tmp_path / "a, of two", tmp_path / "b")
+    spread = replace(settings, commit_log=LogPaths(paths))
+    store = open_store(spread)
+    for number in range(300):
+        store.append("T", 0, b"%d" % number, b"")
+    store.close()
+    assert all(len(list(path.iterdir())) > 1 for path in paths)
+    shutil.move(paths[0], tmp_path / "a")  # a comma separates
+    found = rows(f"{tmp_path / 'a'}, {paths[1]}")
+    assert [row["body"] for row in found] == [b"%d" % number for number in range(300)]
+    with pytest.raises(LogFileError, match="no commit log"):
+        rows(f"{tmp_path / 'nothing'},{tmp_path / 'neither'}")

@@ -12,6 +12,7 @@ from downrange.protocol.record import Record, decode_records
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk, DiskUsage
 from downrange.store.consume_queue import ConsumeQueue
+from downrange.store.log_paths import LogPaths
 from downrange.store.message_store import MessageStore
 from downrange.store.reader import ReadResult, ReadStatus
 from downrange.store.recovery import RecoveryReport
@@ -106,6 +107,8 @@ def make_writes_slow(
 class Changes(TypedDict, total=False):
     """Settings that a test may want otherwise than `small_settings` has them."""
 
+    commit_log: LogPaths
+    starts_without_log: bool
     segment_bytes: int
     queue_entries: int
     index_slots: int

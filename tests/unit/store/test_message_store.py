@@ -262,7 +262,7 @@ def test_deleted_topic_of_a_log_that_is_gone_hides_nothing_new(
     store.close()
     for path in (tmp_path / "commitlog").iterdir():
         path.unlink()
-    store = open_store(tmp_path, disk=disk)
+    store = open_store(tmp_path, disk=disk, starts_without_log=True)
     store.append("T", 0, b"new", b"")
     crash(store)
     store = open_store(tmp_path, disk=disk)

@@ -229,16 +229,6 @@ def test_wrong_entry_in_the_newest_part_is_set_right(tmp_path: Path, disk: Stage
     store.close()
 
 
-def test_without_a_log_queues_and_index_go(tmp_path: Path, disk: StagedDisk) -> None:
-    written(tmp_path, disk, 50)
-    shutil.rmtree(tmp_path / "commitlog")
-    store, report = reopen(tmp_path, disk)
-    assert (report.end_offset, len(store.queues)) == (0, 0)
-    assert keys_found(store) == 0
-    assert store.append("T", 0, b"first", b"").queue_offset == 0
-    store.close()
-
-
 def test_queue_whose_first_messages_are_gone_starts_with_fillers(
     tmp_path: Path, disk: StagedDisk
 ) -> None:

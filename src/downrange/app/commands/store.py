@@ -33,13 +33,26 @@ ConfigOption = Annotated[
         "-c", "--config", metavar="FILE", help="The broker's property file, for file sizes."
     ),
 ]
+CommitLogOption = Annotated[
+    str | None,
+    typer.Option(
+        "--commit-log",
+        metavar="DIRS",
+        help="Directories of the log if elsewhere, separated by commas: storePathCommitLog.",
+    ),
+]
 
 
 @local_command(app, "inspect")
-def inspect(form: Form, directory: DirectoryArgument, config: ConfigOption = None) -> Shown:
+def inspect(
+    form: Form,
+    directory: DirectoryArgument,
+    config: ConfigOption = None,
+    commit_log: CommitLogOption = None,
+) -> Shown:
     """What is there: log, queues, tables; quick, without reading the log."""
     del form
-    with _opened(directory, config) as store:
+    with _opened(directory, config, commit_log) as store:
         try:
             facts = store.facts()
         except DurableFileError as error:
@@ -59,9 +72,14 @@ def inspect(form: Form, directory: DirectoryArgument, config: ConfigOption = Non
 
 
 @local_command(app, "verify")
-def verify(form: Form, directory: DirectoryArgument, config: ConfigOption = None) -> Shown | None:
+def verify(
+    form: Form,
+    directory: DirectoryArgument,
+    config: ConfigOption = None,
+    commit_log: CommitLogOption = None,
+) -> Shown | None:
     """Read the whole log with its checksums and compare queues and index with it."""
-    store = _checked(directory, config)
+    store = _checked(directory, config, commit_log)
     try:
         report = store.verify()
     except StoreError as error:
@@ -99,6 +117,7 @@ def dump(
     form: Form,
     directory: DirectoryArgument,
     config: ConfigOption = None,
+    commit_log: CommitLogOption = None,
     topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")] = None,
     queue: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue.")] = None,
     start: Annotated[
@@ -109,7 +128,7 @@ def dump(
     """Print messages of the log as JSON lines, in the order in which they were stored."""
     del form
     left = count
-    with _opened(directory, config) as store:
+    with _opened(directory, config, commit_log) as store:
         wanted = topic.encode() if topic is not None else None
         for scanned, record in store.records(start):
             if wanted not in {None, scanned[6]} or queue not in {None, scanned[2]}:
@@ -131,17 +150,17 @@ def dump(
     return None
 
 
-def _checked(directory: Path, config: Path | None) -> StoppedStore:
+def _checked(directory: Path, config: Path | None, commit_log: str | None) -> StoppedStore:
     try:
-        return StoppedStore(directory, config)
+        return StoppedStore(directory, config, commit_log)
     except (NoStoreError, SettingsError) as error:
         raise Stop(EXIT_NOT_FOUND, str(error)) from error
     except StoreInUseError as error:
         raise Stop(EXIT_FAILED, str(error)) from error
 
 
-def _opened(directory: Path, config: Path | None) -> StoppedStore:
-    store = _checked(directory, config)
+def _opened(directory: Path, config: Path | None, commit_log: str | None) -> StoppedStore:
+    store = _checked(directory, config, commit_log)
     try:
         store.open()
     except StoreError as error:

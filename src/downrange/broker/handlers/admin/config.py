@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from downrange.broker.handlers.admin.config_file import ConfigFile
 from downrange.broker.setting_changes import Apply
 from downrange.broker.settings import BrokerSettings, StoreFileSettings
-from downrange.model.topics import DataVersion
+from downrange.model.topics import MASTER_ID, DataVersion
 from downrange.protocol.command import Command, response
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.headers.admin_broker import GetBrokerConfigResponse
 from downrange.protocol.headers.fields import encode_header
+from downrange.protocol.hosts import parse_address
 from downrange.protocol.json_text import write_json
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
@@ -29,6 +30,7 @@ from downrange.runtime.property_text import (
     write_properties,
 )
 from downrange.runtime.settings import SettingsError, changed, properties_of
+from downrange.store.log_paths import SEPARATOR
 from downrange.store.retention import parse_hours
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,9 @@ FIXED = frozenset(
         "brokerId",
         "brokerName",
         "brokerRole",
+        "startWithoutCommitLog",
+        "readOnlyCommitLogStorePaths",
+        "storePathCommitLog",
         "mappedFileSizeCommitLog",
         "mappedFileSizeConsumeQueue",
         "maxHashSlotNum",
@@ -81,13 +86,23 @@ class LiveSettings:
         self.data_version = DataVersion(timestamp=clock.wall_ms())
 
     def properties(self) -> dict[str, str]:
-        """All settings as text; names and addresses that were found out are told as found."""
-        return {
-            **properties_of(self.broker),
-            **properties_of(self.store),
-            "brokerName": self.broker.effective_name,
-            "brokerIP1": self.broker.effective_address,
+        """All settings as text; names, addresses and paths are shown as they are in effect."""
+        broker, store = self.broker, self.store
+        ha_host, ha_port = parse_address(broker.ha_address(broker.listen_port))
+        shown = {
+            **properties_of(broker),
+            **properties_of(store),
+            "brokerId": str(MASTER_ID),
+            "brokerName": broker.effective_name,
+            "brokerIP1": broker.effective_address,
+            "brokerIP2": ha_host,
+            "haListenPort": str(ha_port),
+            "storePathRootDir": str(store.root_path),
+            "storePathCommitLog": SEPARATOR.join(map(str, store.log_paths.paths)),
         }
+        if not store.read_only_logs:
+            del shown["readOnlyCommitLogStorePaths"]  # null, which RocketMQ does not show either
+        return shown
 
     def update(self, properties: Iterable[Property]) -> list[str]:
         """Change settings, all or none; returns the keys that the next start will read.

@@ -152,11 +152,11 @@ class RuntimeInfoHandler:
 
     def _disks(self) -> dict[str, str]:
         settings = self._store.settings
-        log_ratio = self._used_ratio(settings.commit_log_path)
+        ratios = {path: self._used_ratio(path) for path in settings.log_paths.writable}
         usage = self._disk.usage(settings.root)
         return {
-            "commitLogDiskRatio": log_ratio,
-            f"commitLogDiskRatio_{settings.commit_log_path}": log_ratio,
+            "commitLogDiskRatio": min(ratios.values(), key=float),
+            **{f"commitLogDiskRatio_{path}": ratio for path, ratio in ratios.items()},
             "consumeQueueDiskRatio": self._used_ratio(settings.consume_queue_path),
             "commitLogDirCapacity": (
                 f"Total : {readable_bytes(usage.total_bytes)}, "
@@ -175,7 +175,11 @@ class RuntimeInfoHandler:
 
     def _used_ratio(self, directory: Path) -> str:
         # Rounded up to whole percents, as RocketMQ does; less a hair, for 0.29 * 100 is over 29.
-        return str(math.ceil(self._disk.usage(directory).used_ratio * 100 - 1e-9) / 100)
+        try:
+            used_ratio = self._disk.usage(directory).used_ratio
+        except OSError:
+            return "-1.0"  # no such directory, as RocketMQ says it
+        return str(math.ceil(used_ratio * 100 - 1e-9) / 100)
 
     def _earliest_ms(self) -> int:
         record = self._store.lookup.record_at(self._store.log.min_offset)
