@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NoRouteError,
         RequestTimeoutError,
         RocketMQError,
+        RouteLimitError,
         TooMuchInFlightError,
         UnknownBrokerError,
     )
@@ -102,6 +103,7 @@ _MODULE_OF = {
     "ReceivedMessage": "client.message",
     "RequestTimeoutError": "client.errors",
     "RocketMQError": "client.errors",
+    "RouteLimitError": "client.errors",
     "SendReceipt": "client.message",
     "SendStatus": "client.message",
     "TlsSettings": "client.tls",
@@ -156,6 +158,7 @@ __all__ = [
     "ReceivedMessage",
     "RequestTimeoutError",
     "RocketMQError",
+    "RouteLimitError",
     "SendReceipt",
     "SendStatus",
     "TlsSettings",

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Final, TypeVar
 
+from downrange.client.answers import checked_route
 from downrange.client.errors import BrokerRefusal, NoRouteCause, NoRouteError, RocketMQError
 from downrange.client.name_servers import NameServers
 from downrange.client.peers import Peers
@@ -14,6 +15,7 @@ from downrange.protocol.headers.fields import Header, decode_header, encode_head
 from downrange.protocol.headers.topic import GetRouteRequest
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.route_limits import RouteLimits
 
 _SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
 B = TypeVar("B")
@@ -77,7 +79,7 @@ class Requests:
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST or not answer.body:
             raise NoRouteError(topic, NoRouteCause.TOPIC_UNKNOWN)
-        return read_body(TopicRoute, answer)
+        return checked_route(topic, answer.body, RouteLimits())
 
 
 def read_body(body_type: type[B], answer: Command) -> B:

@@ -1,20 +1,26 @@
 """Where the queues of a topic are, as the name servers know it."""
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 
 from downrange.model.topics import QUEUE_NUMS_MAX, MessageQueue, Permission
 from downrange.protocol.bodies.json_body import decode_body
 from downrange.protocol.bodies.route import TopicRoute
+from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.topic import GetRouteRequest
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.route_limits import RouteLimits, check_route
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.errors import RemotingError
 from downrange.runtime.clock import Clock
 
 TIMEOUT_S = 3.0
 KEPT_S = 30.0
+KNOWN_MAX = 10_000  # topics; clients choose which ones are asked for
+
+_log = logging.getLogger(__name__)
 
 
 class TopicRoutes:
@@ -52,7 +58,15 @@ class TopicRoutes:
             except RemotingError:
                 continue
             if answer.code == 0:
-                queues = _queues(topic, decode_body(TopicRoute, answer.body))
+                try:
+                    route = decode_body(TopicRoute, answer.body)
+                    check_route(route, RouteLimits())
+                except ProtocolError as error:
+                    _log.warning("name server %s: route of %s refused: %s", server, topic, error)
+                    continue
+                queues = _queues(topic, route)
+                if len(self._known) >= KNOWN_MAX:
+                    self._known.clear()
                 self._known[topic] = (now_s, queues)
                 return queues
         return None

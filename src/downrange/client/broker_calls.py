@@ -13,7 +13,7 @@ from downrange.client.answers import (
     answered_message,
     answered_messages,
 )
-from downrange.client.errors import BrokerRefusal
+from downrange.client.errors import BadAnswerError, BrokerRefusal
 from downrange.client.message import ReceivedMessage
 from downrange.client.peers import Peers
 from downrange.model.topics import MessageQueue
@@ -29,6 +29,7 @@ from downrange.protocol.headers.transaction import EndTransactionRequest
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 
+CONSUMERS_MAX: Final = 65_536  # of one group
 PULL_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -179,7 +180,13 @@ class BrokerCalls:
         if answer.code == ResponseCode.SYSTEM_ERROR:
             return []  # what a broker says of a group without a living client
         _checked(answer, address)
-        return list(answered_body(ConsumerList, answer, _peer(address)).consumer_id_list)
+        ids = answered_body(ConsumerList, answer, _peer(address)).consumer_id_list
+        if len(ids) > CONSUMERS_MAX:
+            raise BadAnswerError(
+                _peer(address),
+                f"group {group} has {len(ids)} clients, the limit is {CONSUMERS_MAX}",
+            )
+        return list(ids)
 
     async def lock_queues(
         self,
@@ -200,7 +207,8 @@ class BrokerCalls:
             timeout_s=timeout_s or self._timeout_s,
         )
         _checked(answer, address)
-        return frozenset(answered_body(LockResponse, answer, _peer(address)).locked)
+        locked = answered_body(LockResponse, answer, _peer(address)).locked
+        return frozenset(locked).intersection(body.mq_set)
 
     async def unlock_queues(
         self,

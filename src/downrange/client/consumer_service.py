@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from downrange.client.answers import BODY_BYTES_MAX
 from downrange.client.message import ReceivedMessage
 from downrange.client.record_reader import read_records
 from downrange.client.running_info import stacks
@@ -76,6 +77,10 @@ class ConsumerService:
             header.group,
             header.topic,
         )
+        if len(request.body or b"") > BODY_BYTES_MAX:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"offsets of more than {BODY_BYTES_MAX} bytes"
+            )
         if consumer is not None and request.body:
             table = decode_body(ResetOffset, request.body).offset_table
             consumer.reset_offsets(header.topic, table)

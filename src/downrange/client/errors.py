@@ -18,6 +18,8 @@ NOT_FOUND_TOPIC: Final = 10005
 REQUEST_TIMEOUT: Final = 10006
 CREATE_REPLY_FAILED: Final = 10007
 
+REMARK_LENGTH_MAX: Final = 4_096  # of what a peer says; it ends in logs and on terminals
+
 
 class RocketMQError(Exception):
     """Whatever the client raises on purpose is one of these."""
@@ -73,6 +75,17 @@ class NoRouteError(RocketMQError):
         self.cause = cause
 
 
+class RouteLimitError(RocketMQError):
+    """A name server has answered with a route that is too large to be used; the old one stays."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            f"the route of topic {topic!r} was refused: {reason}; if the cluster is really so "
+            f"large, raise route_queues_max"
+        )
+        self.topic = topic
+
+
 class UnknownBrokerError(RocketMQError):
     """A broker name that no route of ours has an address for."""
 
@@ -115,8 +128,8 @@ class BadAnswerError(RocketMQError):
 
     def __init__(self, peer: str, text: str) -> None:
         super().__init__(
-            f"the answer of {peer} makes no sense: {text}; is it a RocketMQ of 4.9 to 5.5, and is "
-            f"nothing between that changes what it sends?"
+            f"the answer of {peer} makes no sense: {text[:REMARK_LENGTH_MAX]}; is it a RocketMQ of "
+            f"4.9 to 5.5, and is nothing between that changes what it sends?"
         )
         self.peer = peer
 
@@ -139,6 +152,8 @@ class BrokerRefusal(RocketMQError):  # noqa: N818 - reads as what it is
     """A broker or name server has answered with an error; the code is its response code."""
 
     def __init__(self, code: int, remark: str, broker: str) -> None:
+        if len(remark) > REMARK_LENGTH_MAX:
+            remark = f"{remark[:REMARK_LENGTH_MAX]}… ({len(remark)} characters)"
         super().__init__(
             f"{broker} refuses: {remark or 'no reason given'} (code {code})", code=code
         )

@@ -28,6 +28,7 @@ _HEAD_V4_BYTES: Final = HEADS[0].size
 _V6_BITS: Final = 3 << 4
 _UNWRAP: Final = INNER_BATCH | NEED_UNWRAP
 _PACKED: Final = COMPRESSED | NEED_UNWRAP  # bodies that are more than the bytes of one message
+UNWRAPPED_MAX: Final = 65_536  # messages of a response, beyond which no batch is unwrapped
 _TOPICS_KEPT_MAX: Final = 4_096
 
 
@@ -149,6 +150,8 @@ def _unpack_into(read: ReadRecords, message: ReceivedMessage, bytes_max: int) ->
                 return False
             message.sys_flag = without_compressed_bit(sys_flag)
         if sys_flag & _UNWRAP == _UNWRAP:
+            if len(read.messages) > UNWRAPPED_MAX:
+                return False
             read.messages.extend(list(_unwrapped(message)))
         else:
             read.messages.append(message)

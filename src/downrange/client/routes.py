@@ -11,8 +11,14 @@ from typing import Final
 
 import msgspec
 
-from downrange.client.answers import answered_body
-from downrange.client.errors import BrokerRefusal, NoRouteCause, NoRouteError, RocketMQError
+from downrange.client.answers import checked_route
+from downrange.client.errors import (
+    BrokerRefusal,
+    NoRouteCause,
+    NoRouteError,
+    RocketMQError,
+    RouteLimitError,
+)
 from downrange.client.name_servers import NameServers
 from downrange.model.topics import MASTER_ID, MessageQueue, Permission
 from downrange.protocol.bodies.route import BrokerData, QueueMapping, TopicRoute
@@ -20,6 +26,7 @@ from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.topic import GetRouteRequest
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.route_limits import RouteLimits
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +34,7 @@ _log = logging.getLogger(__name__)
 STATIC_BROKER_PREFIX: Final = "__syslo__"
 STATIC_BROKER_MISSING: Final = "__syslo__none__"
 _GLOBAL_SCOPE_MARK: Final = "__"
+BROKERS_LOGGED_MAX: Final = 16
 
 
 def publish_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
@@ -127,10 +135,12 @@ class Routes:
         *,
         timeout_s: float,
         on_change: Callable[[str], None],
+        limits: RouteLimits | None = None,
     ) -> None:
         self._name_servers = name_servers
         self._timeout_s = timeout_s
         self._on_change = on_change
+        self._limits = limits or RouteLimits()
         self._routes: dict[str, TopicRoute] = {}
         self._publish: dict[str, tuple[MessageQueue, ...]] = {}
         self._subscribe: dict[str, tuple[MessageQueue, ...]] = {}
@@ -216,6 +226,8 @@ class Routes:
                 await self.refresh(topic)
             except NoRouteError as error:
                 _log.debug("%s", error)
+            except RouteLimitError as error:
+                _log.warning("%s", error)
             except RocketMQError as error:
                 _log.warning("route not refreshed topic=%s: %s", topic, error)
                 return  # the others would fail alike, each after a full time-out
@@ -272,7 +284,7 @@ class Routes:
             )
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefusal(answer.code, answer.remark or "", "name server")
-        return answered_body(TopicRoute, answer, "the name server")
+        return checked_route(topic, answer.body, self._limits)
 
     def _take(self, topic: str, route: TopicRoute) -> bool:
         self.version += 1
@@ -285,9 +297,10 @@ class Routes:
         self._publish[topic] = publish_queues(topic, route)
         self._subscribe[topic] = subscribe_queues(topic, route)
         self._static[topic] = static_queues(topic, route)
-        _log.info(
-            "route topic=%s brokers=%s", topic, ",".join(d.broker_name for d in route.broker_datas)
-        )
+        names = [data.broker_name for data in route.broker_datas[:BROKERS_LOGGED_MAX]]
+        if len(route.broker_datas) > BROKERS_LOGGED_MAX:
+            names.append(f"({len(route.broker_datas)} in all)")
+        _log.info("route topic=%s brokers=%s", topic, ",".join(names))
         self._on_change(topic)
         return True
 

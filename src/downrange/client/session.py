@@ -32,6 +32,7 @@ from downrange.protocol.command import Command
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import encode_ip
 from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.route_limits import RouteLimits
 from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.remoting.connection import Connection, Handler
 from downrange.remoting.network import Network
@@ -113,7 +114,10 @@ class Session:
             fetch=around.fetch,
         )
         self.routes = Routes(
-            self.name_servers, timeout_s=settings.api_timeout_s, on_change=self._on_route_changed
+            self.name_servers,
+            timeout_s=settings.api_timeout_s,
+            on_change=self._on_route_changed,
+            limits=RouteLimits(queues_max=settings.route_queues_max),
         )
         self._producers: dict[str, Participant] = {}
         self._consumers: dict[str, Participant] = {}

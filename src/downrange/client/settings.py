@@ -12,6 +12,7 @@ from downrange.model.names import AUTO_CREATE_TOPIC
 from downrange.protocol.compression import DECOMPRESSED_BYTES_MAX
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import parse_address
+from downrange.protocol.route_limits import QUEUES_MAX
 from downrange.protocol.sys_flag import CompressionType
 
 DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
@@ -54,6 +55,7 @@ class ClientSettings:
     connect_timeout_s: float = 3.0
     trace: bool = False
     trace_topic: str = ""  # empty: RMQ_SYS_TRACE_TOPIC
+    route_queues_max: int = QUEUES_MAX  # of one topic; a larger route is refused
     body_bytes_max: int = DECOMPRESSED_BYTES_MAX  # of a body that is decompressed
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class ClientSettings:
             "api_timeout_s",
             "connect_timeout_s",
             "body_bytes_max",
+            "route_queues_max",
         ):
             _check_positive(name, getattr(self, name))
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Self, TypeVar
 
+from downrange.client.answers import checked_route
 from downrange.client.errors import (
     BrokerRefusal,
     NoNameServerError,
@@ -29,6 +30,7 @@ from downrange.protocol.headers.fields import decode_header, encode_header
 from downrange.protocol.headers.topic import GetRouteRequest
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
+from downrange.protocol.route_limits import RouteLimits
 from downrange.spark.connecting import Connecting
 from downrange.spark.link import Link, Request
 
@@ -82,7 +84,7 @@ class Cluster:
             raise NoRouteError(
                 topic, NoRouteCause.TOPIC_UNKNOWN, "create it, or look for a mistake in its name"
             )
-        route = decode_body(TopicRoute, _success(answer, "name server").body)
+        route = checked_route(topic, _success(answer, "name server").body, RouteLimits())
         self._routes[topic] = route
         return route
 

@@ -170,3 +170,14 @@ def test_no_damage_makes_the_lenient_reader_fail(seed: int, flips: int) -> None:
     read = read_response(bytes(data), body_bytes_max=10_000)
     assert len(read.messages) + len(read.invalid) <= 2
     assert (read.rest_start == len(data)) or read.damage is not None
+
+
+def test_no_batch_is_unwrapped_once_a_response_has_enough_messages() -> None:
+    body = encode_batch([(0, b"x", b"")] * 40_000)
+    wrapped = [
+        encode_record(record(queue_offset=at, body=body, sys_flag=INNER_BATCH | NEED_UNWRAP))
+        for at in (0, 40_000, 80_000)
+    ]
+    read = read_response(b"".join(wrapped))
+    assert len(read.messages) == 80_000
+    assert read.rest_start == 2 * len(wrapped[0])
