@@ -11,8 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from downrange.broker.saved_table import SavedTable, SaveJob
 from downrange.model.topics import DataVersion
 from downrange.runtime.clock import Clock
+from downrange.runtime.slices import Steps
 from downrange.store.json_tables import TableFile
-from downrange.store.offset_tables import TOPIC_GROUP_SEPARATOR, ConsumerOffsets
+from downrange.store.offset_tables import (
+    TOPIC_GROUP_SEPARATOR,
+    ConsumerOffsets,
+    group_topics_steps,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +58,23 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
     def to_file(self) -> ConsumerOffsets:
         """The table as its file and its slaves see it."""
         return self._snapshot().with_group_topics()
+
+    def to_file_steps(self) -> Steps[ConsumerOffsets]:
+        """The same in steps; offsets that move meanwhile are new or old, each for itself."""
+        version, copies = self.data_version, []
+        for table in (self._offsets, self._pull_offsets):
+            copied: _Offsets = {}
+            for key, queues in list(table.items()):
+                copied[key] = dict(queues)
+                yield
+            copies.append(copied)
+        offsets, pull_offsets = copies
+        return ConsumerOffsets(
+            data_version=version,
+            group_topics=(yield from group_topics_steps(offsets)),
+            offsets=offsets,
+            pull_offsets=pull_offsets,
+        )
 
     def begin_save(self) -> SaveJob:
         """The work that makes every change so far durable."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from downrange.broker.stats import BrokerStats
+from downrange.broker.stats import BrokerStats, Tally
 from downrange.protocol.bodies.statistics import BrokerStatsData, StatsWindow
 from downrange.runtime.clock import Clock
 
@@ -21,6 +21,9 @@ RATE_SECONDS = (10, 60, 600)
 _ITEM_SAMPLE_S = 10.0
 _HOUR_SAMPLE_S = 600.0
 _DAY_SAMPLE_S = 3600.0
+ITEMS_PER_SAMPLE = 1_000  # about 5 ms of each second; fewer items are done in one
+ROUND_SAMPLES_MAX = 8  # and more within this many seconds, before the next round begins
+_OVER = object()
 _SLACK_S = 0.05  # a timer may fire a little early
 
 _SLOT_BOUNDS_MS = (10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -163,6 +166,7 @@ class Rates:
             maxlen=RATE_SECONDS[-1] + 1
         )
         self._items: dict[tuple[str, str], _Item] = {}
+        self._round: Iterator[None] = iter(())  # of samples of all items, begun every 10 s
         now_s = clock.monotonic_s()
         self._next_items_s = now_s
         self._next_minute_s = now_s + 60
@@ -180,7 +184,8 @@ class Rates:
         self._seconds.append((now_s, totals))
         if now_s >= self._next_items_s:
             self._next_items_s = now_s + _ITEM_SAMPLE_S - _SLACK_S
-            self._sample_items(now_s)
+            self._round = self._sample_items(now_s)
+        self._sample_some()
         if now_s >= self._next_minute_s:
             self._next_minute_s = now_s + 60 - _SLACK_S
             self.puts.end_minute()
@@ -242,36 +247,49 @@ class Rates:
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _counters(self) -> Iterator[tuple[str, str, int, int]]:
-        """Kind, key, count and size of everything that is counted."""
+    def _counters(self) -> Iterator[tuple[str, str, Tally]]:
+        """Kind, key and counter of everything that is counted now."""
         stats = self._stats
-        for topic, tally in stats.put_by_topic.items():
-            yield "TOPIC_PUT", topic, tally.count, tally.size
-        for (group, topic), tally in stats.got_by_group.items():
-            yield "GROUP_GET", f"{topic}@{group}", tally.count, tally.size
-        for (group, topic), count in stats.sent_back.items():
-            yield "SNDBCK_PUT", f"{topic}@{group}", count, 0
-        yield "BROKER_PUT", self._cluster_name, stats.put.count, stats.put.size
-        yield "BROKER_GET", self._cluster_name, stats.got.count, stats.got.size
+        for topic, tally in list(stats.put_by_topic.items()):
+            yield "TOPIC_PUT", topic, tally
+        for (group, topic), tally in list(stats.got_by_group.items()):
+            yield "GROUP_GET", f"{topic}@{group}", tally
+        for (group, topic), count in list(stats.sent_back.items()):
+            yield "SNDBCK_PUT", f"{topic}@{group}", Tally(count)
+        yield "BROKER_PUT", self._cluster_name, stats.put
+        yield "BROKER_GET", self._cluster_name, stats.got
 
-    def _sample_items(self, now_s: float) -> None:
+    def _sample_some(self) -> None:
+        """Go on with the round that runs: many counters take several seconds, a part in each."""
+        stats = self._stats
+        total = len(stats.put_by_topic) + len(stats.got_by_group) + len(stats.sent_back)
+        count_max = max(ITEMS_PER_SAMPLE, total // ROUND_SAMPLES_MAX)
+        for _ in range(count_max):
+            if next(self._round, _OVER) is _OVER:
+                self._round = iter(())
+                return
+
+    def _sample_items(self, now_s: float) -> Iterator[None]:
         is_hour, is_day = now_s >= self._next_hour_s, now_s >= self._next_day_s
         if is_hour:
             self._next_hour_s = now_s + _HOUR_SAMPLE_S - _SLACK_S
         if is_day:
             self._next_day_s = now_s + _DAY_SAMPLE_S - _SLACK_S
-        old, self._items = self._items, {}
-        for kind, key, count, size in self._counters():
-            item = old.get((kind, key)) or _Item(now_s)
-            if count < item.minute[-1].count:  # forgotten meanwhile, and used again
+        items: dict[tuple[str, str], _Item] = {}
+        for kind, key, tally in self._counters():
+            now_s = self._clock.monotonic_s() + _SLACK_S
+            item = self._items.get((kind, key)) or _Item(now_s)
+            if tally.count < item.minute[-1].count:  # forgotten meanwhile, and used again
                 item = _Item(now_s)
-            sample = _Sample(now_s, count, size)
+            sample = _Sample(now_s, tally.count, tally.size)
             item.minute.append(sample)
             if is_hour:
                 item.hour.append(sample)
             if is_day:
                 item.day.append(sample)
-            self._items[kind, key] = item
+            items[kind, key] = item
+            yield
+        self._items = items
 
     def _sample_days(self) -> None:
         puts, gets = self.puts_of_days, self.gets_of_days

@@ -11,16 +11,18 @@ from downrange.broker.topic_table import TopicTable
 from downrange.model.topics import MASTER_ID, Permission
 from downrange.protocol.bodies import registration
 from downrange.protocol.bodies.json_body import decode_body
-from downrange.protocol.bodies.registration import Registration, body_crc, encode_registration
+from downrange.protocol.bodies.registration import Registration, body_crc
 from downrange.protocol.bodies.route import ClusterInfo
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.headers.fields import encode_header
 from downrange.protocol.headers.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
 from downrange.protocol.hosts import format_address
+from downrange.protocol.json_text import write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.errors import RemotingError
 from downrange.runtime.service import Supervisor
+from downrange.runtime.slices import in_slices
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +126,7 @@ class Registrar:
             heard.set_result(None)
 
     async def _register_at(self, server: str) -> bool:
-        body = encode_registration(self._describe(), compressed=False)
+        body = await in_slices(write_json_steps(self._describe()))  # not compressed
         header = RegisterBrokerRequest(
             broker_name=self._broker_name,
             broker_addr=self._broker_address,

@@ -18,6 +18,7 @@ def readiness_checks(view: BrokerView) -> tuple[Check, ...]:
     return (
         Check("store", partial(_refused, view)),
         Check("dispatch", partial(_not_visible, view)),
+        Check("tables", partial(_not_saved, view)),
         Check("sync", partial(_sync_hangs, view)),
         Check("tables", partial(_not_saved, view)),
         Check("permission", partial(_not_permitted, view)),
@@ -40,6 +41,11 @@ def _refused(view: BrokerView) -> str | None:
 def _not_visible(view: BrokerView) -> str | None:
     failure = view.store.dispatch_failure
     return None if failure is None else f"consumers do not see new messages: {failure}"
+
+
+def _not_saved(view: BrokerView) -> str | None:
+    failure = view.tables.save_failure
+    return None if failure is None else f"new topics and groups are refused: {failure}"
 
 
 def _sync_hangs(view: BrokerView) -> str | None:

@@ -8,6 +8,7 @@ RocketMQ 5.5; older releases escape a few control characters more, which reads t
 """
 
 import math
+from collections.abc import Generator
 from functools import cache
 from typing import Final
 
@@ -15,6 +16,8 @@ import msgspec
 
 from downrange.protocol.errors import LocalProtocolError
 
+_PARTS_MAX: Final = 4_000
+_LARGE: Final = (msgspec.Struct, dict, list, tuple)
 _encode_plain: Final = msgspec.json.Encoder().encode
 
 
@@ -26,6 +29,61 @@ def write_json(value: object, *, strict: bool = False) -> bytes:
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"text has no UTF-8 form: {error}") from None
     return b"".join(parts)
+
+
+def write_json_steps(value: object) -> Generator[None, None, bytes]:
+    """The loose form of a large body, made in steps: a pause after each member of a map or list."""
+    parts: list[bytes] = []
+    text = bytearray()
+    try:
+        for _ in _write_steps(value, parts):
+            if len(parts) > _PARTS_MAX:
+                # Joining a million parts at the end would be one long step.
+                text += b"".join(parts[:-1])
+                del parts[:-1]  # what closes a map or list looks at the last one
+            yield
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"text has no UTF-8 form: {error}") from None
+    text += b"".join(parts)
+    return bytes(text)
+
+
+def _write_steps(value: object, parts: list[bytes]) -> Generator[None, None, None]:
+    """What `_write` does; values without members are written at once."""
+    if isinstance(value, msgspec.Struct):
+        parts.append(b"{")
+        for label, attribute in _labels(type(value)):
+            member: object = getattr(value, attribute)
+            if member is not None:
+                parts.append(label)
+                if isinstance(member, _LARGE):
+                    yield from _write_steps(member, parts)
+                else:
+                    _write(member, parts, strict=False)
+                parts.append(b",")
+        _close(parts, b"}")
+    elif isinstance(value, dict):
+        parts.append(b"{")
+        for key, member in value.items():
+            if member is None:
+                continue
+            if not isinstance(key, str | int | msgspec.Struct):
+                raise LocalProtocolError(f"no JSON key can be made of {key!r}")
+            _write(key, parts, strict=False)
+            parts.append(b":")
+            yield from _write_steps(member, parts)
+            parts.append(b",")
+            yield
+        _close(parts, b"}")
+    elif isinstance(value, list | tuple):
+        parts.append(b"[")
+        for item in value:
+            yield from _write_steps(item, parts)
+            parts.append(b",")
+            yield
+        _close(parts, b"]")
+    else:
+        _write(value, parts, strict=False)
 
 
 def _write(value: object, parts: list[bytes], strict: bool) -> None:

@@ -16,6 +16,7 @@ from downrange.model.topics import DataVersion
 from downrange.protocol.integers import Int64
 from downrange.protocol.java_hash import INT_MASK, java_hash
 from downrange.runtime.disk import Disk
+from downrange.runtime.slices import Steps, at_once
 from downrange.store.json_tables import TableFile
 
 CONSUMER_OFFSETS_FILE = "consumerOffset.json"
@@ -80,25 +81,32 @@ def delay_offsets_file(disk: Disk, config_path: Path) -> TableFile[DelayOffsets]
 
 def group_topics(topics_at_groups: Iterable[str]) -> dict[str, list[str]]:
     """The topics of each group, in the order in which Java's hash maps have them."""
+    return at_once(group_topics_steps(topics_at_groups))
+
+
+def group_topics_steps(topics_at_groups: Iterable[str]) -> Steps[dict[str, list[str]]]:
+    """The same in steps, one per offset and group: hashing as Java does takes its time."""
     topics_by_group: dict[str, dict[str, None]] = {}
     for key in topics_at_groups:
         topic, separator, group = key.partition(TOPIC_GROUP_SEPARATOR)
         if separator and group and TOPIC_GROUP_SEPARATOR not in group:
             topics_by_group.setdefault(group, {})[topic] = None
-    return {
-        group: _in_hash_order(topics_by_group[group], _TOPICS_CAPACITY)
-        for group in _in_hash_order(topics_by_group, _GROUPS_CAPACITY)
-    }
+        yield
+    groups = yield from _in_hash_order(topics_by_group, _GROUPS_CAPACITY)
+    ordered: dict[str, list[str]] = {}
+    for group in groups:
+        ordered[group] = yield from _in_hash_order(topics_by_group[group], _TOPICS_CAPACITY)
+    return ordered
 
 
-def _in_hash_order(names: Iterable[str], capacity: int) -> list[str]:
+def _in_hash_order(names: Iterable[str], capacity: int) -> Steps[list[str]]:
     """The names as `java.util.HashMap` iterates: by bucket, within a bucket as inserted."""
     inserted = list(names)
     while len(inserted) > capacity * _LOAD_FACTOR:
         capacity *= 2
-
-    def bucket(name: str) -> int:
+    buckets: dict[str, int] = {}
+    for name in inserted:
         unsigned = java_hash(name) & INT_MASK
-        return (unsigned ^ (unsigned >> 16)) & (capacity - 1)
-
-    return sorted(inserted, key=bucket)
+        buckets[name] = (unsigned ^ (unsigned >> 16)) & (capacity - 1)
+        yield
+    return sorted(inserted, key=buckets.__getitem__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from downrange.broker.rates import PutTimes, Rates
+from downrange.broker.rates import ITEMS_PER_SAMPLE, PutTimes, Rates
 from downrange.broker.stats import BrokerStats
 from downrange.protocol.bodies.statistics import StatsWindow
 from downrange.testing.clock import ManualClock
@@ -218,3 +218,34 @@ def test_the_distribution_is_renewed_every_minute() -> None:
     assert rates.puts.distribution.startswith("[<=0ms]:1 ")
     pass_seconds(rates, clock, 60)
     assert rates.puts.distribution.startswith("[<=0ms]:0 ")
+
+
+class CountingClock(ManualClock):
+    """Counts how often it is read, which is once for each counter."""
+
+    reads = 0
+
+    def monotonic_s(self) -> float:
+        self.reads += 1
+        return super().monotonic_s()
+
+
+def test_many_counters_are_sampled_a_part_in_each_second() -> None:
+    stats, clock = BrokerStats(), CountingClock()
+    rates = rates_of(stats, clock)
+    count = 4 * ITEMS_PER_SAMPLE
+    for number in range(count):
+        stats.add_put(f"t{number}", 1, 10)
+    shown = []
+    for _ in range(10):
+        before = clock.reads
+        pass_seconds(rates, clock, 1)
+        shown.append(clock.reads - before)
+        stats.add_put("new", 1, 10)  # the tables may change meanwhile
+    assert max(shown) <= ITEMS_PER_SAMPLE + 10
+    assert sum(shown) >= count
+    for number in range(count):
+        stats.add_put(f"t{number}", 60, 600)
+    pass_seconds(rates, clock, 10)
+    assert rates.topic_put_tps("t0") > 0
+    assert rates.topic_put_tps(f"t{count - 1}") > 0

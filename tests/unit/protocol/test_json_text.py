@@ -2,9 +2,13 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from downrange.protocol import json_text
 from downrange.protocol.errors import LocalProtocolError
-from downrange.protocol.json_text import write_json
+from downrange.protocol.json_text import write_json, write_json_steps
+from downrange.runtime.slices import at_once
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -74,3 +78,33 @@ def test_a_list_that_ends_with_a_comma_text_is_closed_rightly() -> None:
 def test_what_has_no_json_form_is_our_own_fault(value: object) -> None:
     with pytest.raises(LocalProtocolError):
         write_json(value)
+
+
+_leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+_values = st.recursive(
+    _leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=4)
+        | st.dictionaries(st.builds(Key, st.text(), st.text()), inner, max_size=2)
+        | st.builds(Bean, alpha=st.text(), table=st.dictionaries(st.integers(), st.text()))
+    ),
+    max_leaves=20,
+)
+
+
+@given(_values)
+def test_in_steps_the_same_is_written(value: object) -> None:
+    assert at_once(write_json_steps(value)) == write_json(value)
+
+
+def test_a_long_text_is_joined_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "_PARTS_MAX", 3)
+    for value in ([[], {}, [1, ","], {"a": []}, 2], {1: {2: [3, {}]}, 4: Bean(alpha="x")}, []):
+        assert at_once(write_json_steps(value)) == write_json(value)
+
+
+def test_what_has_no_json_form_is_our_own_fault_in_steps_too() -> None:
+    for value in ({b"a": 1}, [object()], ["\ud800"]):
+        with pytest.raises(LocalProtocolError):
+            at_once(write_json_steps(value))

@@ -17,10 +17,12 @@ from downrange.protocol.headers.admin_group import (
     GetProducerConnectionsRequest,
 )
 from downrange.protocol.headers.fields import decode_header
+from downrange.protocol.json_text import write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.slices import Steps, in_slices
 
 
 class ConnectionsHandler:
@@ -64,15 +66,20 @@ class ConnectionsHandler:
         body = ProducerConnections(connection_set=tuple(map(_connection, clients)))
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
-    def list_all_producers(self, request: Command, _: Connection) -> Answer:
+    async def list_all_producers(self, request: Command, _: Connection) -> Answer:
         """The clients of all producer groups."""
-        body = AllProducers(
-            data={
-                group: tuple(map(_producer, self._producers.clients(group)))
-                for group in self._producers.groups()
-            }
-        )
-        return response(request, ResponseCode.SUCCESS, body=encode_body(body))
+        producers = await in_slices(self._all_producers())
+        body = await in_slices(write_json_steps(producers))
+        return response(request, ResponseCode.SUCCESS, body=body)
+
+    def _all_producers(self) -> Steps[AllProducers]:
+        groups: dict[str, tuple[ProducerInfo, ...]] = {}
+        for group in self._producers.groups():
+            clients = tuple(map(_producer, self._producers.clients(group)))
+            if clients:  # the last one may have left meanwhile
+                groups[group] = clients
+            yield
+        return AllProducers(data=groups)
 
 
 def _connection(client: ConnectedClient) -> ClientConnection:

@@ -20,11 +20,12 @@ from downrange.protocol.headers.admin_group import (
     GroupForbiddenRequest,
 )
 from downrange.protocol.headers.fields import decode_header, encode_header
-from downrange.protocol.json_text import write_json
+from downrange.protocol.json_text import write_json, write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.slices import in_slices
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class GroupsHandler:
             self._groups.update(config, config.attributes)
         return await self._saved(request)
 
-    def get_all(self, request: Command, _: Connection) -> Answer:
+    async def get_all(self, request: Command, _: Connection) -> Answer:
         """All groups, or a page of them, with what they may not consume."""
         header = decode_header(GetAllGroupConfigRequest, request.ext_fields)
         table = self._groups.to_file()
@@ -99,7 +100,8 @@ class GroupsHandler:
             subscription_group_table={name: table.groups[name] for name in names},
         )
         fields = encode_header(GetAllGroupConfigResponse(total_group_num=len(table.groups)))
-        return response(request, ResponseCode.SUCCESS, ext_fields=fields, body=encode_body(body))
+        text = await in_slices(write_json_steps(body))
+        return response(request, ResponseCode.SUCCESS, ext_fields=fields, body=text)
 
     async def get(self, request: Command, _: Connection) -> Answer:
         """One group; as in RocketMQ one that is asked for comes into being, if it may by use.

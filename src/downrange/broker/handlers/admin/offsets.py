@@ -16,11 +16,12 @@ from downrange.protocol.headers.admin_group import (
 )
 from downrange.protocol.headers.fields import decode_header
 from downrange.protocol.integers import INT64_MAX
-from downrange.protocol.json_text import write_json
+from downrange.protocol.json_text import write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.slices import in_slices
 from downrange.store.queue_table import QueueTable
 
 _log = logging.getLogger(__name__)
@@ -51,9 +52,11 @@ class GroupOffsetsHandler:
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
-    def get_all(self, request: Command, _: Connection) -> Answer:
+    async def get_all(self, request: Command, _: Connection) -> Answer:
         """The whole table, as slaves copy it."""
-        return response(request, ResponseCode.SUCCESS, body=write_json(self._offsets.to_file()))
+        table = await in_slices(self._offsets.to_file_steps())
+        body = await in_slices(write_json_steps(table))
+        return response(request, ResponseCode.SUCCESS, body=body)
 
     def get_correction(self, request: Command, _: Connection) -> Answer:
         """How far the slowest group is in each queue.

@@ -24,13 +24,17 @@ from downrange.protocol.headers.admin_group import (
     QueryConsumeTimeSpanRequest,
 )
 from downrange.protocol.headers.fields import decode_header
+from downrange.protocol.json_text import write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
+from downrange.runtime.slices import Steps, in_slices
 from downrange.store.lookup import Lookup
 from downrange.store.queue_table import QueueTable
+
+GROUPS_PER_SLICE = 10  # each looks at all queues of a topic
 
 
 class GroupRates(Protocol):
@@ -89,31 +93,41 @@ class ProgressHandler:
         body = self._stats(group, dict.fromkeys(listed))
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
-    def get_all_stats(self, request: Command, _: Connection) -> Answer:
+    async def get_all_stats(self, request: Command, _: Connection) -> Answer:
         """How far every group is in each of its topics."""
         header = decode_header(GetBrokerConsumeStatsRequest, request.ext_fields)
+        stats = await in_slices(self._all_stats(is_order=bool(header.is_order)), GROUPS_PER_SLICE)
+        body = await in_slices(write_json_steps(stats))
+        return response(request, ResponseCode.SUCCESS, body=body)
+
+    def _all_stats(self, *, is_order: bool) -> Steps[BrokerConsumeStats]:
         groups: list[dict[str, tuple[ConsumeStats, ...]]] = []
         lag = in_flight = 0
         # Asked of the whole table at once, because each group alone would search all of it.
-        topics_of = self._offsets.to_file().group_topics
+        topics_of: dict[str, set[str]] = {}
+        for topic, group in self._offsets.pairs():
+            topics_of.setdefault(group, set()).add(topic)
+        yield
         for group in self._groups.names():
-            found = [
-                self._stats(group, [topic])
-                for topic in sorted(topics_of.get(group, ()))
-                if topic in self._topics
-                and (not header.is_order or self._topics.is_ordered(topic))
-                and not self._has_left(group, topic)
-            ]
-            lag += sum(one.lag for one in found)
-            in_flight += sum(one.in_flight for one in found)
-            groups.append({group: tuple(found)})
-        body = BrokerConsumeStats(
+            progress: list[ConsumeStats] = []
+            for topic in sorted(topics_of.get(group, ())):
+                if (
+                    topic in self._topics
+                    and (not is_order or self._topics.is_ordered(topic))
+                    and not self._has_left(group, topic)
+                ):
+                    progress.append(self._stats(group, [topic]))
+                    yield
+            lag += sum(one.lag for one in progress)
+            in_flight += sum(one.in_flight for one in progress)
+            groups.append({group: tuple(progress)})
+            yield
+        return BrokerConsumeStats(
             broker_addr=self._broker_address,
             consume_stats_list=tuple(groups),
             total_diff=lag,
             total_inflight_diff=in_flight,
         )
-        return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def get_time_spans(self, request: Command, _: Connection) -> Answer:
         """From when the oldest, the newest and the next message of each queue are."""

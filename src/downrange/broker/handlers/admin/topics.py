@@ -35,11 +35,12 @@ from downrange.protocol.headers.admin_topic import (
 )
 from downrange.protocol.headers.fields import decode_header, encode_header
 from downrange.protocol.headers.topic import CreateTopicRequest
-from downrange.protocol.json_text import write_json
+from downrange.protocol.json_text import write_json, write_json_steps
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.slices import in_slices
 
 _log = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class TopicsHandler:
         self._topics.update_all(configs)
         return await self._announced(request)
 
-    def get_all(self, request: Command, _: Connection) -> Answer:
+    async def get_all(self, request: Command, _: Connection) -> Answer:
         """All topics, or a page of them."""
         header = decode_header(GetAllTopicConfigRequest, request.ext_fields)
         topics = self._topics
@@ -156,7 +157,8 @@ class TopicsHandler:
             data_version=topics.data_version,
         )
         fields = encode_header(GetAllTopicConfigResponse(total_topic_num=len(topics)))
-        return response(request, ResponseCode.SUCCESS, ext_fields=fields, body=encode_body(body))
+        text = await in_slices(write_json_steps(body))
+        return response(request, ResponseCode.SUCCESS, ext_fields=fields, body=text)
 
     def get(self, request: Command, _: Connection) -> Answer:
         """One topic."""
