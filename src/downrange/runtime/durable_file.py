@@ -9,11 +9,14 @@ the directory. After a crash at any point `name` or `.bak` is whole, and nothing
 returned for is lost.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from downrange.runtime.disk import Disk
+
+_log = logging.getLogger(__name__)
 
 Content = TypeVar("Content")
 
@@ -51,13 +54,17 @@ class DurableFile(Generic[Content]):
     def load(self) -> Content | None:
         """The content, from the backup if need be; None if there is nothing to read in either.
 
-        Damage without a sound backup is an error, unlike in RocketMQ, which then starts with
-        empty tables and overwrites what could still have been saved.
+        Damage without a sound backup is a `DurableFileError`, and a file that cannot be read an
+        `OSError`, unlike in RocketMQ, which then starts with empty tables and overwrites what could
+        still have been saved. What the backup has to replace, and an empty file, are logged.
         """
         problems: list[str] = []
         for path in (self.path, self.backup_path):
-            data = self._disk.read(path) if self._disk.exists(path) else b""
+            if not self._disk.exists(path):
+                continue
+            data = self._disk.read(path)
             if not data:
+                _log.warning("%s is empty: taken as missing", path)
                 continue
             try:
                 content = self._parse(data)
@@ -65,6 +72,10 @@ class DurableFile(Generic[Content]):
                 problems.append(f"{path}: {error}")
                 continue
             self._is_sound = path == self.path
+            if not self._is_sound:
+                reason = "; ".join(problems) or f"{self.path} is missing or empty"
+                level = logging.ERROR if problems else logging.WARNING
+                _log.log(level, "%s is used, it may be out of date: %s", path, reason)
             return content
         if problems:
             raise DurableFileError("; ".join(problems))

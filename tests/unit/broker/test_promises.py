@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import json
 import shutil
 from collections.abc import Callable, Coroutine
@@ -33,6 +34,7 @@ from downrange.runtime.blocking import InLine
 from downrange.runtime.service import Supervisor
 from downrange.store.settings import FlushMode
 from downrange.testing.faulty_disk import FaultyDisk
+from downrange.testing.power_cut_disk import PowerCutDisk
 from downrange.testing.virtual_time import run
 
 T = TypeVar("T")
@@ -54,6 +56,31 @@ def test_what_was_answered_survives_a_kill(
         killed.client.close()
         await killed.broker.crash()
         async with OneBroker(tmp_path, store_files=files) as broker:
+            assert await promise.is_kept(broker)
+
+    run(main())
+
+
+@EACH
+def test_what_was_answered_under_sync_flush_survives_a_power_failure_in_the_first_life_of_a_store(
+    tmp_path: Path, promise: Promise
+) -> None:
+    async def main() -> None:
+        disk = PowerCutDisk(tmp_path)
+        files = small_files(tmp_path / "var", flush_mode=FlushMode.SYNC)
+        first = OneBroker(tmp_path, store_files=files, disk=disk)
+        await first.broker.start()
+        await prepare(first)
+        answer = await promise.ask(first)
+        assert answer.code == ResponseCode.SUCCESS, answer
+        first.client.close()
+        await first.broker.crash()
+        gc.collect()  # mappings that a message still looked at
+        disk.cut_power()
+        async with OneBroker(tmp_path, store_files=files, disk=disk) as broker:
+            assert (
+                await bodies(broker, TOPIC) == [b"0", b"1"] or promise is PROMISES["delete a topic"]
+            )
             assert await promise.is_kept(broker)
 
     run(main())

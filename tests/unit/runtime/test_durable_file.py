@@ -110,14 +110,15 @@ def test_same_object_goes_on_after_a_disk_that_failed_once(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"half"])
-def test_missing_empty_or_damaged_file_is_read_from_its_backup(
-    tmp_path: Path, damage: bytes | None
+def test_missing_empty_or_damaged_file_is_read_from_its_backup_and_that_is_logged(
+    tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = durable_file(tmp_path)
     file.replace(b"one.")
     file.replace(b"two.")
     file.path.unlink() if damage is None else file.path.write_bytes(damage)
     assert durable_file(tmp_path).load() == "one."
+    assert "table.json.bak is used, it may be out of date" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("load_first", [True, False])
@@ -145,10 +146,13 @@ def test_damage_without_a_backup_is_an_error_that_names_the_file(tmp_path: Path)
         file.load()
 
 
-def test_empty_file_without_a_backup_counts_as_missing(tmp_path: Path) -> None:
+def test_empty_file_without_a_backup_counts_as_missing_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = durable_file(tmp_path)
     file.path.write_bytes(b"")
     assert file.load() is None
+    assert "table.json is empty" in caplog.messages[-1]
 
 
 def test_empty_content_is_refused(tmp_path: Path) -> None:
