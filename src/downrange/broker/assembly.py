@@ -40,9 +40,7 @@ from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.remoting.connection import Handler
 from downrange.remoting.turn import Shortcut
 from downrange.runtime.clock import Clock
-from downrange.runtime.disk import Disk
 from downrange.store.message_store import MessageStore
-from downrange.store.offset_tables import delay_offsets_file
 from downrange.store.reader import physical_memory_bytes
 
 
@@ -72,7 +70,6 @@ class Assembler:
         topic_routes: TopicRoutes,
         call_later: CallLater,
         clock: Clock,
-        disk: Disk,
         chance: random.Random,
         announced: Announced,
         protection: Protection,
@@ -114,7 +111,6 @@ class Assembler:
             self._send_reply = self._hooked_sends.reply(self._send_reply)
         self._filters = filters = SubscriptionFilters(sql92_enabled=settings.sql92_enabled)
         self._on_change(lambda new: filters.change(sql92_enabled=new.sql92_enabled))
-        self._delay_file = delay_offsets_file(disk, store.settings.config_path)
 
     def assemble(self) -> Assembly:
         """All parts, none of them started."""
@@ -126,7 +122,7 @@ class Assembler:
             self._store,
             self._writer,
             self._levels,
-            self._delay_file,
+            self._tables.delays,
             self._stats,
             self._clock,
             self._call_later,

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from downrange.broker.delay_table import DelayTable
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.stats import BrokerStats
 from downrange.model.names import HALF_TOPIC, SCHEDULE_TOPIC
-from downrange.model.topics import DataVersion
 from downrange.protocol.delay_levels import DelayLevels, queue_of_level
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.properties import find_property
@@ -22,9 +22,7 @@ from downrange.protocol.sys_flag import STORE_HOST_V6
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock
 from downrange.store.consume_queue import HOLE_TAG, ConsumeQueue
-from downrange.store.json_tables import TableFile
 from downrange.store.message_store import MessageStore
-from downrange.store.offset_tables import DelayOffsets
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +47,8 @@ class DelayedDelivery:
     """One cursor a level, and one timer for all. Lives on the event loop that owns the store.
 
     `on_arrival` is a listener of the store. A message counts as delivered when it was appended to
-    its real topic; `save` writes a cursor only as far as what was delivered is durable, so a crash
-    can repeat deliveries and never lose one.
+    its real topic; a cursor reaches the table only as far as what was delivered is durable, so a
+    crash can repeat deliveries and never lose one.
     """
 
     def __init__(
@@ -58,7 +56,7 @@ class DelayedDelivery:
         store: MessageStore,
         writer: MessageWriter,
         levels: DelayLevels,
-        file: TableFile[DelayOffsets],
+        table: DelayTable,
         stats: BrokerStats,
         clock: Clock,
         call_later: CallLater,
@@ -66,16 +64,13 @@ class DelayedDelivery:
         self._store = store
         self._writer = writer
         self._levels = levels
-        self._file = file
+        self._table = table
         self._stats = stats
         self._clock = clock
         self._call_later = call_later
         self._cursors: dict[int, int] = {}
         # What was delivered and may not be durable yet: end of the record, level, cursor behind.
         self._unsettled: deque[tuple[int, int, int]] = deque()
-        self._settled: dict[int, int] = {}
-        self._saved: dict[int, int] = {}
-        self._data_version = DataVersion()
         self._end_offset = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -83,12 +78,8 @@ class DelayedDelivery:
         self._is_failing = False
 
     def start(self) -> None:
-        """Go on where the file says; the store is open and its queues are complete."""
-        table = self._file.load()
-        if table is not None:
-            self._cursors = dict(table.offsets)
-            self._data_version = table.data_version
-        self._settled, self._saved = dict(self._cursors), dict(self._cursors)
+        """Go on where the table says; the store is open and its queues are complete."""
+        self._cursors = dict(self._table.offsets)
         self._is_running = True
         self._wake_at(self._clock.wall_ms())
 
@@ -99,22 +90,12 @@ class DelayedDelivery:
             self._timer.cancel()
             self._timer = None
 
-    def save(self) -> None:
-        """Make the cursors durable, as far as their deliveries are; no change, no write.
-
-        If the file cannot be written, that is logged, and the next call tries again.
-        """
-        self._settle()
-        if self._settled == self._saved:
-            return
-        self._data_version = self._data_version.next(self._clock.wall_ms())
-        offsets = dict(sorted(self._settled.items()))
-        try:
-            self._file.save(DelayOffsets(data_version=self._data_version, offsets=offsets))
-        except OSError as error:
-            _log.error("the offsets of the delay levels could not be saved: %s", error)
-            return
-        self._saved = offsets
+    def settle(self) -> None:
+        """Note the cursors in the table, as far as their deliveries are durable."""
+        durable_offset = self._store.durable_offset
+        while self._unsettled and self._unsettled[0][0] <= durable_offset:
+            _, level, cursor = self._unsettled.popleft()
+            self._table.set(level, cursor)
 
     def on_arrival(
         self,
@@ -144,7 +125,7 @@ class DelayedDelivery:
                 wake_ms = self._run_level(level, queue, now_ms)
                 if wake_ms is not None:
                     wakes.append(wake_ms)
-        self._settle()
+        self.settle()
         if wakes:
             self._wake_at(min(wakes))
 
@@ -246,12 +227,6 @@ class DelayedDelivery:
         except RemoteProtocolError as error:
             _log.error("queue %d offset %d: %s", queue_id, queue_offset, error)
             return None
-
-    def _settle(self) -> None:
-        durable_offset = self._store.durable_offset
-        while self._unsettled and self._unsettled[0][0] <= durable_offset:
-            _, level, cursor = self._unsettled.popleft()
-            self._settled[level] = cursor
 
     def _wake_at(self, at_ms: int) -> None:
         if self._timer is not None:

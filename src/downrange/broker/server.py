@@ -39,7 +39,6 @@ from downrange.runtime.disk import Disk
 from downrange.runtime.loop_watch import LoopWatch
 from downrange.runtime.service import OnFailure, Supervisor
 from downrange.store.message_store import MessageStore
-from downrange.store.offset_tables import DelayOffsets, delay_offsets_file
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +46,6 @@ FAST_PORT_DISTANCE = 2  # RocketMQ serves producers on a second port, the listen
 SWEEP_S = 0.5
 DEFAULT_CONFIG_NAME = "broker.properties"  # where changes go if no file was given
 EXPIRE_CLIENTS_S = 10.0
-SAVE_DELAY_OFFSETS_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,6 @@ class Broker:
             ),
             self._supervisor.later,
             around.clock,
-            around.disk,
             around.chance,
             registrar.announced,
             protection,
@@ -214,7 +211,7 @@ class Broker:
             self._store.flush_now()
         if parts is not None:
             parts.transaction_check.settle()
-            parts.delayed.save()
+            parts.delayed.settle()
         if self._tables is not None:
             await self._tables.savers.close()
         if self._store is not None:
@@ -261,7 +258,6 @@ class Broker:
     ) -> dict[int, Handler]:
         disk, clock = self._around.disk, self._around.clock
         config_path = store.settings.config_path
-        delay_file = delay_offsets_file(disk, config_path)
         file = self._config_file or config_path / DEFAULT_CONFIG_NAME
         return admin_routes(
             tables,
@@ -275,7 +271,7 @@ class Broker:
                 clock,
                 live=self._changes.live(),
             ),
-            lambda: delay_file.load() or DelayOffsets(),
+            tables.delays.to_file,
             registrar.register,
             disk,
             clock,
@@ -343,13 +339,13 @@ class Broker:
 
         def save_tables() -> None:
             parts.transaction_check.settle()
+            parts.delayed.settle()
             tables.savers.request_changed()
 
         every("save tables", settings.flush_offsets_ms / 1000, save_tables)
         every("sample rates", SAMPLE_S, self._rates.sample)
         every("expire clients", EXPIRE_CLIENTS_S, self._expire_clients)
         every("answer waiting pulls", SWEEP_S, parts.pulls.sweep)
-        every("save delay offsets", SAVE_DELAY_OFFSETS_S, parts.delayed.save)
         every(
             "check transactions",
             settings.transaction_check_interval_ms / 1000,

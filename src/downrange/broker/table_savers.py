@@ -17,9 +17,10 @@ class TableSavers:
     offsets: TableSaver
     modes: TableSaver
     filters: TableSaver
+    delays: TableSaver
 
     def __iter__(self) -> Iterator[TableSaver]:
-        return iter((self.topics, self.groups, self.offsets, self.modes, self.filters))
+        return iter((self.topics, self.groups, self.offsets, self.modes, self.filters, self.delays))
 
     @property
     def failure(self) -> str | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from downrange.broker.assignment import RequestModeTable
 from downrange.broker.consumer_table import ConsumerTable
+from downrange.broker.delay_table import DelayTable
 from downrange.broker.filter_table import FilterTable
 from downrange.broker.group_table import GroupSettings, GroupTable
 from downrange.broker.lost_topics import restore_topics
@@ -24,7 +25,7 @@ from downrange.store.feature_tables import request_modes_file
 from downrange.store.filter_tables import consumer_filters_file
 from downrange.store.json_tables import groups_file, topics_file
 from downrange.store.message_store import MessageStore
-from downrange.store.offset_tables import consumer_offsets_file
+from downrange.store.offset_tables import consumer_offsets_file, delay_offsets_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class BrokerTables:
     producers: ProducerTable
     locks: QueueLocks
     filters: FilterTable
+    delays: DelayTable
     savers: TableSavers
 
     def load(self) -> None:
@@ -48,6 +50,7 @@ class BrokerTables:
         self.offsets.load()
         self.modes.load()
         self.filters.load()
+        self.delays.load()
 
     @property
     def save_failure(self) -> str | None:
@@ -109,6 +112,7 @@ def build_tables(
     )
     offsets = OffsetTable(consumer_offsets_file(disk, config_path), clock)
     modes = RequestModeTable(request_modes_file(disk, config_path))
+    delays = DelayTable(delay_offsets_file(disk, config_path), clock)
     savers = TableSavers(
         runner,
         topics=TableSaver("topics", topics, runner, spawn),
@@ -116,6 +120,7 @@ def build_tables(
         offsets=TableSaver("consumer offsets", offsets, runner, spawn),
         modes=TableSaver("request modes", modes, runner, spawn),
         filters=TableSaver("SQL92 subscriptions", filters, runner, spawn),
+        delays=TableSaver("delay offsets", delays, runner, spawn),
     )
     topics.on_change.append(lambda _configs: savers.topics.request())
     groups.on_change.append(savers.groups.request)
@@ -128,5 +133,6 @@ def build_tables(
         producers=ProducerTable(clock, client_expiry_ms=settings.client_expiry_ms),
         locks=QueueLocks(clock),
         filters=filters,
+        delays=delays,
         savers=savers,
     )

@@ -6,6 +6,7 @@ from golden import captured
 from unit.broker.bench import Bench, captured_records, put_captured, without_place
 
 from downrange.broker.delay import LEVEL_BATCH_MAX, LOOK_MS_MAX, STEP_BACK_MS_MAX, DelayedDelivery
+from downrange.broker.delay_table import DelayTable
 from downrange.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.properties import decode_properties
@@ -16,12 +17,26 @@ from downrange.testing.clock import ManualClock
 LEVEL_18_MS = 7_200_000
 
 
-def delivery(bench: Bench, levels: str | None = None) -> DelayedDelivery:
-    table = DelayLevels.parse(levels) if levels else DelayLevels.parse()
-    file = delay_offsets_file(bench.disk, bench.store.settings.config_path)
+def table_of(bench: Bench) -> DelayTable:
+    """The offsets as the file has them."""
     bench.store.settings.config_path.mkdir(exist_ok=True)
+    file = delay_offsets_file(bench.disk, bench.store.settings.config_path)
+    table = DelayTable(file, bench.clock)
+    table.load()
+    return table
+
+
+def delivery(
+    bench: Bench, levels: str | None = None, table: DelayTable | None = None
+) -> DelayedDelivery:
     delay = DelayedDelivery(
-        bench.store, bench.writer, table, file, bench.stats, bench.clock, bench.call_later
+        bench.store,
+        bench.writer,
+        DelayLevels.parse(levels) if levels else DelayLevels.parse(),
+        table or table_of(bench),
+        bench.stats,
+        bench.clock,
+        bench.call_later,
     )
     bench.store.add_listener(delay.on_arrival)
     delay.start()
@@ -105,14 +120,16 @@ def test_a_message_that_comes_earlier_than_all_others_wakes_earlier(tmp_path: Pa
 
 def test_cursors_survive_a_restart(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    delay = delivery(bench)
+    table = table_of(bench)
+    delay = delivery(bench, table=table)
     for number in range(3):
         put(bench, b"%d" % number, 1)
         bench.pass_time(400)
     assert bodies(bench) == [b"0"]
     delay.stop()
     bench.settle()
-    delay.save()
+    delay.settle()
+    table.save()
     bench.store.close()
 
     again = Bench(tmp_path, bench.clock)
@@ -122,23 +139,24 @@ def test_cursors_survive_a_restart(tmp_path: Path) -> None:
     assert bodies(again) == [b"0", b"1", b"2"]
 
 
-def test_a_cursor_is_saved_only_when_what_it_has_passed_is_durable(tmp_path: Path) -> None:
+def test_a_cursor_is_noted_only_when_what_it_has_passed_is_durable(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    delay = delivery(bench)
+    table = table_of(bench)
+    delay = delivery(bench, table=table)
     put(bench, b"one", 1)
     bench.clock.advance(1_000)
     bench.run_timer()
-    file = delay_offsets_file(bench.disk, bench.store.settings.config_path)
-    delay.save()
-    assert file.load() is None
+    delay.settle()
+    dirty = [table.is_dirty]
     bench.settle()
-    delay.save()
-    table = file.load()
-    assert table is not None
-    assert table.offsets == {1: 1}
-    written = file.path.stat().st_mtime_ns
-    delay.save()
-    assert file.path.stat().st_mtime_ns == written
+    delay.settle()
+    dirty.append(table.is_dirty)
+    table.save()
+    assert table_of(bench).to_file() == table.to_file()
+    assert table.to_file().offsets == {1: 1}
+    delay.settle()
+    dirty.append(table.is_dirty)
+    assert dirty == [False, True, False]
 
 
 def test_a_message_that_cannot_be_put_is_tried_again_and_nothing_passes_it(tmp_path: Path) -> None:
