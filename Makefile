@@ -42,8 +42,12 @@ unit: $(STAMP) ## Run unit, golden, tidy and short fault tests
 
 test: lint types layers unit ## Everything a commit must pass: lint, types, layers, all fast tests
 
-faults: $(STAMP) ## The long form of the fault tests (an hour or more)
+faults: $(STAMP) ## The long form of the fault tests (an hour or more); SEEDS=1000..2000 runs these seeds of the simulation instead and can be interrupted
+ifdef SEEDS
+	PYTHONPATH=tests $(BIN)/python -m simulation power --seeds $(SEEDS) --resume
+else
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
+endif
 
 test-spark: $(STAMP) ## All tests in a local Spark, the slow ones too (needs Java 17)
 	$(BIN)/pytest -q -m 'spark and not interop' tests/spark tests/docs

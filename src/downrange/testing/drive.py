@@ -73,6 +73,10 @@ class Node:
         self._memory: int | None = None  # a descriptor, while somebody has the file open
         self._maps: list[weakref.ref[mmap.mmap]] = []
 
+    def __del__(self) -> None:
+        if self._memory is not None:
+            os.close(self._memory)
+
     @property
     def size(self) -> int:
         """Length in bytes."""

@@ -19,11 +19,17 @@ class SimulatedDisk(Disk):
         self._drive = drive
         self._boot = drive.boot
         self._opened = drive.opened
+        self._own: set[int] = set()
 
     @property
     def is_dead(self) -> bool:
         """Whether the power was cut since this disk was mounted."""
         return self._boot != self._drive.boot
+
+    def end_process(self) -> None:
+        """Close what is still open, as the kernel does when a process dies."""
+        for descriptor in sorted(self._own):
+            self.close_file(descriptor)
 
     # --- small files and directories -------------------------------------------------------
 
@@ -119,10 +125,12 @@ class SimulatedDisk(Disk):
             node = self._create(path, Node(is_directory=False))
         descriptor = node.open(writable=writable)
         self._opened[descriptor] = OpenFile(node, path)
+        self._own.add(descriptor)
         return descriptor
 
     def close_file(self, descriptor: int) -> None:
         """As `Disk.close_file`; a dead process gives its descriptors back too."""
+        self._own.discard(descriptor)
         self._opened.pop(descriptor).node.close(descriptor)
 
     def truncate(self, descriptor: int, size: int) -> None:

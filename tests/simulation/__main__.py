@@ -1,0 +1,7 @@
+"""`python -m simulation`, with `tests` on the path."""
+
+import sys
+
+from simulation.runner import main
+
+sys.exit(main())
