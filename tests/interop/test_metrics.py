@@ -18,9 +18,10 @@ from downrange.client.start_offset import ConsumeFromWhere
 from downrange.embedded import DevCluster, Parts
 from downrange.monitoring.broker_metrics import collect_broker
 from downrange.monitoring.consumer_lag import StoreTimes
-from downrange.monitoring.exposition import Exposition, finish
+from downrange.monitoring.exposition import Exposition
 from downrange.runtime.clock import SystemClock
 from downrange.runtime.disk import Disk
+from downrange.runtime.slices import at_once
 from downrange.testing.rocketmq import RocketMQ
 
 pytestmark = pytest.mark.interop
@@ -59,7 +60,7 @@ def ours() -> dict[str, Metric]:
             page = Exposition()
             now_ms = SystemClock().wall_ms()
             deque(collect_broker(page, view, StoreTimes(), Disk(), now_ms), maxlen=0)
-            return finish(page.rendered())
+            return bytes(at_once(page.rendered()))
 
         with load(cluster.name_servers):
             return families(cluster.run(collect()).decode())

@@ -56,6 +56,11 @@ class BrokerFacts:
         return self.table.get("registrationClash")
 
     @property
+    def not_ready(self) -> str | None:
+        """Why clients are not served, as its `/readyz` says it; only ours tell."""
+        return self.table.get("notReady")
+
+    @property
     def clock_ms(self) -> int | None:
         """The time of its clock when it answered, to the second."""
         uptime_s = self.uptime_s

@@ -120,6 +120,7 @@ class Doctor:
         found += _some(
             findings.loopback(broker, name_servers),
             findings.reported_clash(broker, facts),
+            findings.not_ready(broker.name, facts),
             findings.disk(broker.name, facts),
             findings.skew(broker.name, facts, now_ms),
         )

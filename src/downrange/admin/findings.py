@@ -174,6 +174,14 @@ def loopback(broker: BrokerAddress, name_servers: Sequence[str]) -> Finding | No
     )
 
 
+def not_ready(broker: str, facts: BrokerFacts) -> Finding | None:
+    """What the broker itself says keeps it from serving clients."""
+    if facts.not_ready is None:
+        return None
+    remedy = "remove the cause; the broker's /readyz and its log say more"
+    return Finding(Severity.ERROR, "not-ready", broker, facts.not_ready, remedy)
+
+
 def disk(broker: str, facts: BrokerFacts) -> Finding | None:
     """A disk that is nearly full."""
     ratio = facts.disk_ratio

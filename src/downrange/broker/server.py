@@ -15,6 +15,7 @@ from downrange.broker.handlers.admin.runtime_info import WaitingLines
 from downrange.broker.hooks import BrokerHooks
 from downrange.broker.overload import Protection
 from downrange.broker.rates import SAMPLE_S, Rates
+from downrange.broker.readiness import not_ready_text
 from downrange.broker.registration import Registrar, build_registrar
 from downrange.broker.request_times import RequestTimes
 from downrange.broker.routes import TopicRoutes
@@ -280,6 +281,7 @@ class Broker:
             server_side_reset=self._settings.server_side_reset,
             waiting=waiting,
             clash=lambda: registrar.clash,
+            not_ready=lambda: not_ready_text(self.view()),
         )
 
     def _viewer(

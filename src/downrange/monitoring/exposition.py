@@ -121,15 +121,6 @@ def label_text(labels: Labels) -> str:
     return ",".join(f'{key}="{_escaped(content)}"' for key, content in labels.items())
 
 
-def finish(steps: Generator[None, None, bytearray]) -> bytes:
-    """Take all steps at once: for callers that have nobody else to serve."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return bytes(end.value)
-
-
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 

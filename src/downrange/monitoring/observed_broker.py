@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from downrange.broker.readiness import health_checks, readiness_checks
 from downrange.broker.view import BrokerView
-from downrange.monitoring.broker_checks import health_checks, readiness_checks
 from downrange.monitoring.broker_metrics import collect_broker
 from downrange.monitoring.consumer_lag import StoreTimes
 from downrange.monitoring.exposition import Exposition, Steps

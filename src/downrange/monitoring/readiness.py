@@ -5,23 +5,15 @@ everything that passes by itself, or that an operator has to repair first, is a 
 only.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from http import HTTPStatus
 
 import msgspec
 
+from downrange.broker.readiness import Check
 from downrange.monitoring.http_request import Request
 from downrange.monitoring.http_server import Page
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One question about a server; `reason` says what is wrong and what to do, or None."""
-
-    name: str  # for programs: it does not change
-    reason: Callable[[], str | None]
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -3,14 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Generator
-from typing import Final
 
 from downrange.monitoring.http_request import Request
 from downrange.monitoring.http_server import Page, failed_page
+from downrange.runtime.slices import STEPS_PER_SLICE
 
 _log = logging.getLogger(__name__)
-
-STEPS_PER_SLICE: Final = 100  # a step is one line or a few, about 10 us: a slice is about 1 ms
 
 Deliver = Callable[[Page], None]
 

@@ -223,3 +223,11 @@ def test_a_clash_that_a_broker_reports_is_a_finding() -> None:
     finding = findings.reported_clash(B1, BrokerFacts({"registrationClash": "two of them"}))
     assert finding is not None
     assert finding.text == "reports: two of them"
+
+
+def test_what_keeps_a_broker_from_serving_is_an_error() -> None:
+    assert findings.not_ready("b1", BrokerFacts({})) is None
+    finding = findings.not_ready("b1", BrokerFacts({"notReady": "sends are refused: disk full"}))
+    assert finding is not None
+    assert (finding.severity.value, finding.check) == ("error", "not-ready")
+    assert finding.text == "sends are refused: disk full"

@@ -14,8 +14,9 @@ from downrange.client.errors import RocketMQError
 from downrange.embedded import DevCluster, Parts
 from downrange.monitoring.broker_metrics import collect_broker
 from downrange.monitoring.consumer_lag import StoreTimes
-from downrange.monitoring.exposition import Exposition, finish
+from downrange.monitoring.exposition import Exposition
 from downrange.runtime.disk import Disk
+from downrange.runtime.slices import at_once
 from downrange.testing.rocketmq import RocketMQ
 
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
@@ -34,7 +35,7 @@ def look(cluster: DevCluster, now_ms: int = 0) -> dict[str, Metric]:
         assert view is not None
         page = Exposition()
         deque(collect_broker(page, view, StoreTimes(), Disk(), now_ms), maxlen=0)
-        return finish(page.rendered())
+        return bytes(at_once(page.rendered()))
 
     return {family.name: family for family in parse(cluster.run(collect()).decode())}
 

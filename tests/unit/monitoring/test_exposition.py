@@ -4,7 +4,8 @@ import math
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from downrange.monitoring.exposition import Exposition, finish
+from downrange.monitoring.exposition import Exposition
+from downrange.runtime.slices import at_once
 
 
 def test_what_is_written_is_read_back_by_prometheus() -> None:
@@ -16,7 +17,7 @@ def test_what_is_written_is_read_back_by_prometheus() -> None:
     gauge = section.gauge("free", "Free")
     gauge.add(0.5)
     gauge.add(math.inf, of="all")
-    (first, second) = parse(finish(page.rendered()).decode())
+    (first, second) = parse(bytes(at_once(page.rendered())).decode())
     assert (first.name, first.type) == ("rocketmq_messages_in", "counter")
     assert first.documentation == about
     (sample,) = first.samples
@@ -32,7 +33,7 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
     page = Exposition()
     family = page.section().family("latency", "histogram", "Time")
     family.add_histogram((1, 10), (5, 0, 2), 123.5, code="send")
-    (found,) = parse(finish(page.rendered()).decode())
+    (found,) = parse(bytes(at_once(page.rendered())).decode())
     assert found.type == "histogram"
     values = {(s.name, s.labels.get("le")): s.value for s in found.samples}
     assert values == {
@@ -50,8 +51,8 @@ def test_families_of_one_name_are_one_and_empty_ones_are_none() -> None:
         section = page.section({"node_id": node})
         section.gauge("size", "Size").add(1)
         section.gauge("empty", "Nothing")
-    text = finish(page.rendered()).decode()
+    text = bytes(at_once(page.rendered())).decode()
     assert text.count("# TYPE") == 1
     (found,) = parse(text)
     assert [sample.labels["node_id"] for sample in found.samples] == ["a", "b"]
-    assert finish(Exposition().rendered()) == b""
+    assert at_once(Exposition().rendered()) == b""

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from downrange.broker.readiness import SYNC_S_MAX, readiness_checks
 from downrange.broker.settings import BrokerSettings
 from downrange.broker.view import BrokerView
-from downrange.monitoring.broker_checks import SYNC_S_MAX, readiness_checks
 from downrange.monitoring.http_request import Request
 from downrange.monitoring.http_server import Page
 from downrange.monitoring.observed_broker import ObservedBroker
@@ -20,6 +20,10 @@ from downrange.monitoring.observed_nameserver import ObservedNameServer
 from downrange.monitoring.pages import HEALTH, READY, Pages
 from downrange.monitoring.readiness import Lifecycle, Phase, problems_of
 from downrange.nameserver.view import NameServerView
+from downrange.protocol.bodies.json_body import decode_body
+from downrange.protocol.bodies.topics import KvTable
+from downrange.protocol.request_codes import RequestCode
+from downrange.remoting.client import RemotingClient
 from downrange.runtime.disk import DiskUsage
 from downrange.store.errors import AppendRefusedError
 from downrange.testing.cluster import MemoryCluster
@@ -273,5 +277,31 @@ def test_programs_get_the_reasons_as_json(tmp_path: Path) -> None:
                 "problems": [{"server": "b1", "check": "serving", "reason": "not serving"}],
             },
         )
+
+    with_probes(tmp_path, work)
+
+
+def test_administrators_are_told_the_same_as_probes(tmp_path: Path) -> None:
+    """`downrange doctor` reads it from GET_BROKER_RUNTIME_INFO."""
+
+    async def work(probes: Probes) -> None:
+        client = RemotingClient(probes.cluster.network)
+
+        async def told() -> str | None:
+            address, code = probes.cluster.broker_address("b1"), RequestCode.GET_BROKER_RUNTIME_INFO
+            answer = await client.call(address, code, {}, timeout_s=3)
+            return decode_body(KvTable, answer.body).table.get("notReady")
+
+        assert await told() is None
+        probes.disk.fail("allocate", errno.ENOSPC, path_contains="commitlog")
+        with suppress(AppendRefusedError):
+            for _ in range(100_000):
+                probes.send()
+        text = await told()
+        assert text is not None
+        assert probes.reason() == f"b1: {text}\n"
+        probes.disk.heal()
+        assert await told() is None
+        client.close()
 
     with_probes(tmp_path, work)

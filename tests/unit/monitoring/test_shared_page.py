@@ -18,7 +18,8 @@ from downrange.monitoring.http_server import Page, PageMaker
 from downrange.monitoring.observed_broker import ObservedBroker
 from downrange.monitoring.pages import METRICS, Pages
 from downrange.monitoring.readiness import Lifecycle, Phase
-from downrange.monitoring.shared_page import STEPS_PER_SLICE, SharedPage
+from downrange.monitoring.shared_page import SharedPage
+from downrange.runtime.slices import STEPS_PER_SLICE
 from downrange.store.lookup import Lookup
 from downrange.store.queue_table import QueueTable
 from downrange.testing.cluster import MemoryCluster

@@ -41,6 +41,7 @@ def admin_routes(
     server_side_reset: bool = True,
     waiting: Callable[[], WaitingLines] = WaitingLines,
     clash: Callable[[], str | None] = lambda: None,
+    not_ready: Callable[[], str | None] = lambda: None,
 ) -> dict[int, Handler]:
     """What the administration serves and what it refuses; other handlers win over refusals."""
     views = TopicViewsHandler(
@@ -63,6 +64,7 @@ def admin_routes(
         waiting,
         lambda: settings.broker.accepts_from_ms,
         clash,
+        not_ready,
     )
     return {
         **unsupported.routes(),

@@ -71,8 +71,10 @@ class RuntimeInfoHandler:
         waiting: Callable[[], WaitingLines],
         accepts_from_ms: Callable[[], int],
         clash: Callable[[], str | None],
+        not_ready: Callable[[], str | None],
     ) -> None:
         self._clash = clash
+        self._not_ready = not_ready
         self._store = store
         self._stats = stats
         self._rates = rates
@@ -94,10 +96,10 @@ class RuntimeInfoHandler:
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def table(self) -> dict[str, str]:
-        """Everything, by key; `registrationClash` is our own and only there when there is one."""
-        clash = self._clash()
+        """Everything, by key; `registrationClash` and `notReady` are ours, where there is one."""
+        ours = {"registrationClash": self._clash(), "notReady": self._not_ready()}
         return {
-            **({} if clash is None else {"registrationClash": clash}),
+            **{key: text for key, text in ours.items() if text is not None},
             "brokerActive": "true",
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "bootTimestamp": str(self._boot_ms),

@@ -3,14 +3,32 @@
 To add a cause, add a function that looks at the view and a line in `readiness_checks`.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from downrange.broker.view import BrokerView
 from downrange.model.topics import Permission
-from downrange.monitoring.readiness import Check
 
 SYNC_S_MAX: Final = 10.0  # senders are told FLUSH_DISK_TIMEOUT after 5 s; a slow disk catches up
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One question about a server; `reason` says what is wrong and what to do, or None."""
+
+    name: str  # for programs: it does not change
+    reason: Callable[[], str | None]
+
+
+def not_ready_text(view: BrokerView | None) -> str | None:
+    """All that clients would notice, as one text for administrators; None if there is nothing."""
+    if view is None:
+        return None
+    checks = (*health_checks(view), *readiness_checks(view))
+    reasons = [reason for check in checks if (reason := check.reason()) is not None]
+    return "; ".join(reasons) or None
 
 
 def readiness_checks(view: BrokerView) -> tuple[Check, ...]:
@@ -18,7 +36,6 @@ def readiness_checks(view: BrokerView) -> tuple[Check, ...]:
     return (
         Check("store", partial(_refused, view)),
         Check("dispatch", partial(_not_visible, view)),
-        Check("tables", partial(_not_saved, view)),
         Check("sync", partial(_sync_hangs, view)),
         Check("tables", partial(_not_saved, view)),
         Check("permission", partial(_not_permitted, view)),
@@ -41,11 +58,6 @@ def _refused(view: BrokerView) -> str | None:
 def _not_visible(view: BrokerView) -> str | None:
     failure = view.store.dispatch_failure
     return None if failure is None else f"consumers do not see new messages: {failure}"
-
-
-def _not_saved(view: BrokerView) -> str | None:
-    failure = view.tables.save_failure
-    return None if failure is None else f"new topics and groups are refused: {failure}"
 
 
 def _sync_hangs(view: BrokerView) -> str | None:
