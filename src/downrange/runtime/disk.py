@@ -116,6 +116,10 @@ class Disk:
         """Cut or extend a file; what is added reads as zero and takes no blocks."""
         os.ftruncate(descriptor, size)
 
+    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+        """Write a few bytes; not durable before a `sync`."""
+        os.pwrite(descriptor, data, offset)
+
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         """Reserve blocks, so that a later write through a mapping cannot run out of space."""
         if hasattr(os, "posix_fallocate"):

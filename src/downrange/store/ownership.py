@@ -47,7 +47,7 @@ class Ownership:
         self._descriptor = descriptor
         # Written through the descriptor that holds the lock: a POSIX lock is lost when any
         # descriptor of its file is closed.
-        os.pwrite(descriptor, b"lock", 0)
+        self._disk.write_at(descriptor, b"lock", 0)
         return self._last_stop()
 
     def mark_open(self) -> None:

@@ -157,6 +157,11 @@ class FaultyDisk(Disk):
         self._enter("truncate", self._path(descriptor))
         super().truncate(descriptor, size)
 
+    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+        """As `Disk.write_at`."""
+        self._enter("write_at", self._path(descriptor))
+        super().write_at(descriptor, data, offset)
+
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         """As `Disk.allocate`."""
         self._enter("allocate", self._path(descriptor))

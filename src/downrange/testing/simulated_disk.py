@@ -139,6 +139,11 @@ class SimulatedDisk(Disk):
         os.ftruncate(descriptor, size)
         node.is_new_or_resized = True
 
+    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+        """As `Disk.write_at`."""
+        self._changed("write_at", descriptor)
+        os.pwrite(descriptor, data, offset)
+
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         """As `Disk.allocate`; a drive in memory has its blocks, so only the step counts."""
         node = self._changed("allocate", descriptor)
