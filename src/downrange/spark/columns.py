@@ -44,7 +44,13 @@ _COLUMNS: Final[dict[str, tuple[pa.DataType, DataType]]] = {
 SINK_ID: Final = "sinkId"
 """Given only when it is named in `fields`: what our sink stamped, queryId:batchId:partition:row."""
 
-_ON_DEMAND: Final[dict[str, tuple[pa.DataType, DataType]]] = {SINK_ID: (pa.string(), StringType())}
+INVALID_REASON: Final = "invalidReason"
+"""Why a message cannot be decoded; null for those that can. With `invalidMessages` null only."""
+
+_ON_DEMAND: Final[dict[str, tuple[pa.DataType, DataType]]] = {
+    SINK_ID: (pa.string(), StringType()),
+    INVALID_REASON: (pa.string(), StringType()),
+}
 _KNOWN: Final = _COLUMNS | _ON_DEMAND
 
 ALL_COLUMNS: Final = tuple(_COLUMNS)

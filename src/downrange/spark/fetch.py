@@ -9,6 +9,7 @@ and then several answers become one Arrow batch.
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -24,11 +25,12 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.spark.arrow_records import RecordDecoder
 from downrange.spark.cluster import Cluster
-from downrange.spark.columns import SINK_ID
+from downrange.spark.columns import INVALID_REASON, SINK_ID
+from downrange.spark.invalid_records import OPTION, InvalidMessages, InvalidRecordError
 from downrange.spark.link import Link
 from downrange.spark.planning import QueueRange
 from downrange.spark.read_options import ReadOptions
-from downrange.spark.record_heads import record_starts
+from downrange.spark.record_heads import read_heads, record_starts
 from downrange.spark.sink_ids import SeenSinkIds
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,20 @@ class DataLossError(RocketMQError):
     """Messages that were to be read are gone."""
 
 
+class InvalidMessageError(RocketMQError):
+    """A message that cannot be decoded; trying again does not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records end to end, the delta of their offsets, and the offsets that they were pulled for."""
+
+    data: memoryview
+    delta: int
+    start: int
+    end: int
+
+
 class RangeReader:
     """Reads ranges one after the other. Belongs to one thread of one task; close it."""
 
@@ -65,6 +81,7 @@ class RangeReader:
             (*options.fields, *extra),
             include_properties=options.include_properties,
             check_crc=options.check_crc,
+            invalid=options.invalid_messages,
         )
 
     def _hidden(self) -> list[str]:
@@ -84,23 +101,53 @@ class RangeReader:
         """The messages of the ranges, in their order."""
         for one in wanted:
             seen = SeenSinkIds() if self._options.drop_duplicates else None
-            for data, delta in _joined(_Pulls(self._options, self._cluster, one, self._sleep)):
-                batch = self._chosen(self._decode(data, delta, one), one, seen)
-                if batch.num_rows:
-                    yield batch.select(list(self._options.fields))
+            pulls = _Pulls(self._options, self._cluster, one, self._sleep)
+            for records in _joined(pulls):
+                for batch in self._decoded(records, one):
+                    chosen = self._chosen(batch, one, seen)
+                    if chosen.num_rows:
+                        yield chosen.select(list(self._options.fields))
 
     def mean_bytes(self, one: QueueRange) -> float | None:
         """What a record of the range takes, by its first answer; None if there is none."""
-        for body, _ in _Pulls(self._options, self._cluster, one, self._sleep):
-            if len(body):
-                return len(body) / len(record_starts(body))
+        for records in _Pulls(self._options, self._cluster, one, self._sleep):
+            if len(records.data):
+                try:
+                    return len(records.data) / len(record_starts(records.data))
+                except ProtocolError:
+                    return None  # a task that reads it says what is wrong
         return None
 
-    def _decode(self, data: memoryview, delta: int, one: QueueRange) -> pa.RecordBatch:
+    def _decoded(self, records: "_Records", one: QueueRange) -> Iterator[pa.RecordBatch]:
         try:
-            return self._decoder.decode(data, broker_name=one.broker_name, offset_delta=delta)
+            heads = read_heads(records.data, record_starts(records.data))
+        except ProtocolError as error:
+            yield from self._decoded_alone(records, one, str(error))
+            return
+        try:
+            yield from self._decoder.batches(
+                records.data, heads, broker_name=one.broker_name, offset_delta=records.delta
+            )
+        except InvalidRecordError as error:
+            raise _invalid(one, f"at offset {error.queue_offset}", str(error)) from error
         except ProtocolError as error:
             raise RocketMQError(f"messages of {_text(one)}: {error}") from error
+
+    def _decoded_alone(
+        self, records: "_Records", one: QueueRange, reason: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Records among which one hides where the next one starts: each is pulled alone."""
+        if records.end - records.start == 1:
+            if self._options.invalid_messages is InvalidMessages.FAIL:
+                raise _invalid(one, f"at offset {records.start}", reason)
+            yield self._decoder.unreadable(one.queue, records.start, reason)
+            return
+        for offset in range(records.start, records.end):
+            single = replace(one, start=offset, end=offset + 1)
+            for alone in _Pulls(self._options, self._cluster, single, self._sleep):
+                # A broker that filters may answer with a later one, which has its turn yet.
+                if len(alone.data) and alone.end == offset + 1:
+                    yield from self._decoded(replace(alone, start=offset), one)
 
     def _chosen(
         self, batch: pa.RecordBatch, one: QueueRange, seen: SeenSinkIds | None
@@ -137,12 +184,12 @@ class _Pulls:
         self._link: Link | None = None
         self._under_way: tuple[int, int] | None = None  # number of the pull, its offset
 
-    def __iter__(self) -> Iterator[tuple[memoryview, int]]:
+    def __iter__(self) -> Iterator["_Records"]:
         what = f"reading {_text(self._range)}"
         while self._offset < self._range.end:
             yield self._cluster.tried(self._next, what)
 
-    def _next(self) -> tuple[memoryview, int]:
+    def _next(self) -> "_Records":
         try:
             return self._answer()
         except RocketMQError:
@@ -152,7 +199,7 @@ class _Pulls:
                 self._link = None
             raise
 
-    def _answer(self) -> tuple[memoryview, int]:
+    def _answer(self) -> "_Records":
         link = self._link
         if link is None:
             queue = self._range.queue
@@ -172,9 +219,10 @@ class _Pulls:
         if self._offset < following < self._range.end:
             self._send(link, following)
         body = link.receive_body()
-        self._offset = following
+        start, self._offset = self._offset, following
         is_found = head.code == ResponseCode.SUCCESS
-        return (body if is_found else _NOTHING), answer.offset_delta or 0
+        data = body if is_found else _NOTHING
+        return _Records(data, answer.offset_delta or 0, start, following)
 
     def _send(self, link: Link, offset: int) -> None:
         options, one = self._options, self._range
@@ -240,29 +288,36 @@ class _Pulls:
         return end
 
 
-def _joined(pulls: _Pulls) -> Iterator[tuple[memoryview, int]]:
+def _joined(pulls: _Pulls) -> Iterator[_Records]:
     """Answers put together until decoding them pays."""
-    waiting: list[memoryview] = []
-    size = delta = 0
-    for body, its_delta in pulls:
-        if waiting and its_delta != delta:
-            yield _together(waiting), delta
+    waiting: list[_Records] = []
+    size = 0
+    for records in pulls:
+        if waiting and records.delta != waiting[0].delta:
+            yield _together(waiting)
             waiting, size = [], 0
-        delta = its_delta
-        if len(body):
-            waiting.append(body)
-            size += len(body)
+        if len(records.data):
+            waiting.append(records)
+            size += len(records.data)
         if size >= DECODED_BYTES // 2:
-            yield _together(waiting), delta
+            yield _together(waiting)
             waiting, size = [], 0
     if waiting:
-        yield _together(waiting), delta
+        yield _together(waiting)
 
 
-def _together(bodies: list[memoryview]) -> memoryview:
-    if len(bodies) == 1:
-        return bodies[0]
-    return np.concatenate([np.frombuffer(body, np.uint8) for body in bodies]).data
+def _together(parts: list[_Records]) -> _Records:
+    if len(parts) == 1:
+        return parts[0]
+    data = np.concatenate([np.frombuffer(part.data, np.uint8) for part in parts]).data
+    return _Records(data, parts[0].delta, parts[0].start, parts[-1].end)
+
+
+def _invalid(one: QueueRange, where: str, reason: str) -> InvalidMessageError:
+    return InvalidMessageError(
+        f"the message {where} of {_text(one)} cannot be decoded: {reason}. Set the option "
+        f"{OPTION} to null to read it with a null body and the reason in column {INVALID_REASON}"
+    )
 
 
 def _text(one: QueueRange) -> str:

@@ -6,7 +6,8 @@ from typing import Final, TypeVar
 from downrange.model.names import check_group, check_topic
 from downrange.protocol.errors import ProtocolError
 from downrange.protocol.hosts import parse_address
-from downrange.spark.columns import KNOWN_COLUMNS
+from downrange.spark.columns import ALL_COLUMNS, INVALID_REASON, KNOWN_COLUMNS
+from downrange.spark.invalid_records import InvalidMessages
 
 _SEPARATORS: Final = (";", ",")
 T = TypeVar("T")
@@ -70,6 +71,14 @@ def group_name(text: str) -> str:
     return text
 
 
+def invalid_messages(text: str) -> InvalidMessages:
+    """What becomes of messages that cannot be decoded."""
+    try:
+        return InvalidMessages(text.strip().lower())
+    except ValueError:
+        raise ValueError(f"{text!r} is neither fail nor null") from None
+
+
 def column_names(text: str) -> tuple[str, ...]:
     """Columns with commas between them, found without regard to case, as Spark does."""
     by_lower = {name.lower(): name for name in KNOWN_COLUMNS}
@@ -123,3 +132,11 @@ class OptionTexts:
             return read(text)
         except ValueError as error:
             raise OptionError(f"option {name!r}: {error}") from None
+
+
+def shown_columns(texts: OptionTexts, invalid: InvalidMessages) -> tuple[str, ...]:
+    """The columns of option `fields`; by default with the reason if invalid messages are shown."""
+    default = ALL_COLUMNS
+    if invalid is InvalidMessages.NULL:
+        default = (*ALL_COLUMNS, INVALID_REASON)
+    return texts.value("fields", column_names, default)

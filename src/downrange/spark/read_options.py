@@ -16,13 +16,15 @@ from downrange.spark import offsets as offsets_text
 from downrange.spark.columns import ALL_COLUMNS
 from downrange.spark.connecting import Connecting
 from downrange.spark.connection_options import credentials, name_servers, tls_settings
+from downrange.spark.invalid_records import InvalidMessages
 from downrange.spark.offsets import Offsets, topics_of
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
-    column_names,
     group_name,
+    invalid_messages,
     seconds_of_ms,
+    shown_columns,
     switch,
     topic_names,
     whole,
@@ -50,6 +52,7 @@ _BOTH: Final = (
     "secretKey", "securityToken", "useTls", "tlsTrustCertPath", "tlsCertPath", "tlsKeyPath",
     "tlsKeyPassword", "tlsServerName", "tlsVerify", "pullBatchSize", "fetchRetries",
     "fetchRetryIntervalMs", "fetchTimeoutMs", "checkCrc",
+    "invalidMessages",
 )  # fmt: skip
 _KNOWN: Final = {name.lower(): name for name in (*_BOTH, *_ONLY_BATCH, *_ONLY_STREAM)}
 _WHAT: Final = "reading from rocketmq"
@@ -91,6 +94,7 @@ class ReadOptions:
     group: str = ""
     include_properties: bool = True
     fields: tuple[str, ...] = ALL_COLUMNS
+    invalid_messages: InvalidMessages = InvalidMessages.FAIL
     pull_batch_size: int = PULL_BATCH_SIZE
     check_crc: bool = False
     drop_duplicates: bool = False
@@ -120,6 +124,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOpt
     topics, pattern, queues = _subscription(texts)
     tags, wanted, sql92 = _filter(texts)
     group = texts.value("groupId", group_name, "")
+    invalid = texts.value("invalidMessages", invalid_messages, InvalidMessages.FAIL)
     return ReadOptions(
         connecting=_connecting(texts),
         topics=topics,
@@ -135,7 +140,8 @@ def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOpt
         sql92=sql92,
         group=group,
         include_properties=texts.value("includeProperties", switch, default=True),
-        fields=texts.value("fields", column_names, ALL_COLUMNS),
+        fields=shown_columns(texts, invalid),
+        invalid_messages=invalid,
         pull_batch_size=texts.value("pullBatchSize", whole(1, 1_000_000), PULL_BATCH_SIZE),
         check_crc=texts.value("checkCrc", switch, default=False),
         drop_duplicates=texts.value("dropDuplicates", switch, default=False),

@@ -20,6 +20,7 @@ from downrange.protocol.errors import ProtocolError
 from downrange.spark.arrow_records import RecordDecoder
 from downrange.spark.arrow_slices import sliced
 from downrange.spark.columns import spark_schema
+from downrange.spark.invalid_records import OPTION
 from downrange.spark.log_files import LogFile, LogFolder
 from downrange.spark.log_walk import LogDamage, LogWalk, SoundRecords
 from downrange.spark.record_heads import read_heads
@@ -117,19 +118,23 @@ class StoreReader(DataSourceReader):
     def _decoded(
         self, records: SoundRecords, chooser: "_Chooser", path: str, damages: list[LogDamage]
     ) -> Iterator[pa.RecordBatch]:
-        """The messages; a body that cannot be unpacked is damage too, which no checksum shows."""
+        """The messages; a body that cannot be unpacked is damage too, which no checksum shows.
+
+        With `invalidMessages` null it is a row with a null body instead.
+        """
         try:
-            yield chooser.batch(records)
+            yield from chooser.batches(records)
         except ProtocolError:
             for index, start in enumerate(records.heads.starts.tolist()):
                 one = records.heads.starts[index : index + 1]
                 single = SoundRecords(records.position, records.data, read_heads(records.data, one))
                 try:
-                    yield chooser.batch(single)
+                    yield from chooser.batches(single)
                 except ProtocolError as error:
                     size = int(records.heads.sizes[index])
                     place = records.position + start
-                    self._on_damage(LogDamage(path, place, size, str(error)), damages)
+                    reason = f"{error} (to read it with a null body, set {OPTION} to null)"
+                    self._on_damage(LogDamage(path, place, size, reason), damages)
 
     def _check_chain(self, files: list[LogFile]) -> None:
         for before, after in itertools.pairwise(files):
@@ -177,18 +182,25 @@ class _Chooser:
         # Tags stand in the properties, so rows are chosen by them after decoding.
         self._adds_tags = bool(options.tags) and _TAGS not in fields
         wanted = (*fields, _TAGS) if self._adds_tags else fields
-        self._decoder = RecordDecoder(wanted, include_properties=options.include_properties)
+        self._decoder = RecordDecoder(
+            wanted,
+            include_properties=options.include_properties,
+            invalid=options.invalid_messages,
+        )
         self._topics = pa.array([topic.encode() for topic in options.topics], pa.binary())
         self._tags = pa.array(options.tags, pa.string())
 
-    def batch(self, records: SoundRecords) -> pa.RecordBatch:
-        name = self._options.broker_name
+    def batches(self, records: SoundRecords) -> Iterator[pa.RecordBatch]:
+        heads = records.heads
         kept = self._kept(records)
-        if kept is None:
-            batch = self._decoder.decode_heads(records.data, records.heads, broker_name=name)
-        else:
-            starts = records.heads.starts[kept]
-            batch = self._decoder.decode_at(records.data, starts, broker_name=name)
+        if kept is not None:
+            heads = read_heads(records.data, heads.starts[kept])
+        name = self._options.broker_name
+        # All of them or none: a caller that meets an error decodes the records one by one.
+        for batch in list(self._decoder.batches(records.data, heads, broker_name=name)):
+            yield self._with_tags(batch)
+
+    def _with_tags(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._options.tags:
             batch = batch.filter(pc.is_in(batch.column(_TAGS), self._tags))
             if self._adds_tags:

@@ -7,10 +7,12 @@ from typing import Final
 from downrange.filtering.errors import FilterSyntaxError
 from downrange.filtering.tags import parse_tags
 from downrange.spark.columns import ALL_COLUMNS
+from downrange.spark.invalid_records import InvalidMessages
 from downrange.spark.option_values import (
     OptionError,
     OptionTexts,
-    column_names,
+    invalid_messages,
+    shown_columns,
     switch,
     topic_names,
     whole,
@@ -24,6 +26,7 @@ _FAIL_OR_SKIP: Final = ("fail", "skip")
 _NAMES: Final = (
     "path", "subscribe", "startingTimestamp", "endingTimestamp", "tags", "fields",
     "includeProperties", "onDamage", "checkCrc", "brokerName", "splitBytes",
+    "invalidMessages",
 )  # fmt: skip
 _KNOWN: Final = {name.lower(): name for name in _NAMES}
 _WHAT: Final = "reading a rocketmq-store"
@@ -39,6 +42,7 @@ class StoreOptions:
     end_ms: int = TIME_MS_MAX  # without this one
     tags: tuple[str, ...] = ()
     fields: tuple[str, ...] = ALL_COLUMNS
+    invalid_messages: InvalidMessages = InvalidMessages.FAIL
     include_properties: bool = True
     skips_damage: bool = False
     check_crc: bool = True
@@ -54,13 +58,15 @@ def store_options(given: Mapping[str, str]) -> StoreOptions:
             "option 'path' is missing: the folder of a store, or its address (file:, s3:, hdfs:)"
         )
     time_ms = whole(0, TIME_MS_MAX)
+    invalid = texts.value("invalidMessages", invalid_messages, InvalidMessages.FAIL)
     return StoreOptions(
         path=texts.text("path").strip(),
         topics=texts.value("subscribe", topic_names, ()),
         start_ms=texts.value("startingTimestamp", time_ms, -1),
         end_ms=texts.value("endingTimestamp", time_ms, TIME_MS_MAX),
         tags=texts.value("tags", _tags, ()),
-        fields=texts.value("fields", column_names, ALL_COLUMNS),
+        fields=shown_columns(texts, invalid),
+        invalid_messages=invalid,
         include_properties=texts.value("includeProperties", switch, True),
         skips_damage=texts.value("onDamage", _skips, False),
         check_crc=texts.value("checkCrc", switch, True),

@@ -103,6 +103,7 @@ def row_of(message: ReceivedMessage) -> dict[str, object]:
         "sysFlag": message.sys_flag,
         "properties": sorted(properties.items()),
         "sinkId": properties.get(SINK_ID_PROPERTY),
+        "invalidReason": None,
     }
 
 
