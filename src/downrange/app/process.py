@@ -128,5 +128,5 @@ def _calm_collector() -> None:
 
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"{error.strerror}; stop who listens there or choose another port"
+        return f"{error.strerror}; stop the process that is listening there, or choose another port"
     return str(error)

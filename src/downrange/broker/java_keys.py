@@ -1,8 +1,8 @@
 """The keys that a broker.conf of Apache RocketMQ may have.
 
 A fact sheet: the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig
-and AuthConfig, which is what RocketMQ fills from the file. `interop/test_broker_keys` compares the
-list with a running broker.
+and AuthConfig, which is what RocketMQ fills from the file. `interop/test_broker_settings` compares
+the list with a running broker.
 """
 
 from typing import Final
@@ -169,9 +169,14 @@ tieredStoreFileReservedTime tieredStoreGroupCommit tieredStoreGroupCommitCount
 tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout tieredStoreIndexFileMaxHashSlotNum
 tieredStoreIndexFileMaxIndexNum tieredStoreMaxGroupCommitCount tieredStoreMaxPendingLimit
 """
+# Shown by GET_BROKER_CONFIG of 5.5.0, which has no setters for them, so a file cannot set them.
+_ONLY_SHOWN = """
+isBrokerContainer isInBrokerContainer isScanAvailableNameSrv timerCheckMetricsWhen
+timerEnableDisruptor timerStopDequeue timerWarmEnable
+"""
 # Read before all others, to look name servers up.
 _OF_THE_START = "rmqAddressServerDomain rmqAddressServerSubGroup"
 
 JAVA_KEYS: Final = frozenset(
-    f"{_OF_5_5} {_OF_OLDER_RELEASES} {_OF_TIERED_STORAGE} {_OF_THE_START}".split()
+    f"{_OF_5_5} {_OF_OLDER_RELEASES} {_OF_TIERED_STORAGE} {_ONLY_SHOWN} {_OF_THE_START}".split()
 )

@@ -8,7 +8,7 @@ aside, never deleted.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,8 @@ from downrange.store.deleted_topics import FILE_NAME as DELETED_NAME
 from downrange.store.errors import LogMissingError
 from downrange.store.manifest import FILE_NAME as MANIFEST_NAME
 from downrange.store.manifest import Manifest
+from downrange.store.queue_table import QueueTable
+from downrange.store.recovery import dispatched_end
 from downrange.store.settings import StoreSettings
 
 _log = logging.getLogger(__name__)
@@ -73,18 +75,17 @@ class MissingLog:
         self._move_aside()
         return True
 
-    def check_end(self, log: CommitLog, queues: Iterable[ConsumeQueue]) -> None:
+    def check_end(self, log: CommitLog, queues: QueueTable) -> None:
         """Refuse a log that lacks its newest files, which the queues know."""
         segments = log.chain.segments
         if not segments:
             return
         last = segments[-1]
         end = last.base_offset + last.size
-        lost, known_end = 0, 0
-        for queue in queues:
-            for physical_offset, size in _entries_behind(queue, end):
-                lost += 1
-                known_end = max(known_end, physical_offset + size)
+        known_end = dispatched_end(queues)
+        if known_end <= end:
+            return
+        lost = sum(_count_behind(queue, end) for queue in queues)
         if lost < _ENTRIES_MIN:
             return
         text = (
@@ -137,13 +138,15 @@ def _holds(disk: Disk, topic_path: Path) -> bool:
     return any(disk.list_directory(queue_path) for queue_path in disk.list_directory(topic_path))
 
 
-def _entries_behind(queue: ConsumeQueue, end: int) -> Iterator[tuple[int, int]]:
-    """The entries at a queue's end that point at or behind a physical offset."""
+def _count_behind(queue: ConsumeQueue, end: int) -> int:
+    """How many entries at a queue's end point at or behind a physical offset."""
+    count = 0
     for queue_offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
         physical_offset, size, _ = queue.entry(queue_offset)
         if physical_offset < end or size < RECORD_BYTES_MIN:
-            return
-        yield physical_offset, size
+            break
+        count += 1
+    return count
 
 
 def _unused(disk: Disk, path: Path) -> Path:

@@ -46,6 +46,14 @@ class RecoveryPlanner:
         else:
             # Also when only the process died: what it had dispatched is in the page cache.
             start = clean_start(self._log, self._queues)
+        if manifest is not None and self._log.min_offset < manifest.log_start:
+            _log.warning(
+                "files of the log from before %d are back, queues and index are built again",
+                manifest.log_start,
+            )
+            for queue in list(self._queues):
+                self._queues.forget(queue, "it lacks what is in older files of the log")
+            index_removed = True
         if manifest is not None:
             for queue in manifest.beheaded_queues(self._queues, self._log.min_offset):
                 self._queues.forget(queue, "its first file is gone")

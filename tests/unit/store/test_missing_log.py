@@ -154,3 +154,20 @@ def test_one_damaged_entry_does_not_make_the_log_look_short(
     store = open_store(tmp_path, disk=disk)
     assert all_bodies(store) == numbered(130)
     store.close()
+
+
+def test_oldest_files_that_were_not_mounted_for_a_while_are_read_again(
+    tmp_path: Path, disk: StagedDisk
+) -> None:
+    written(tmp_path, disk)
+    oldest = min((tmp_path / "commitlog").iterdir())
+    oldest.rename(tmp_path / "volume")
+    store = open_store(tmp_path, disk=disk)
+    assert 0 < len(all_bodies(store)) < 130
+    fill(store, [b"0130"], properties=KEYS)
+    store.close()
+    (tmp_path / "volume").rename(oldest)
+    store = open_store(tmp_path, disk=disk)
+    assert all_bodies(store) == numbered(131)
+    assert len(store.lookup.query("T", "k", count_max=64).records) == 64
+    store.close()
