@@ -8,9 +8,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from downrange.protocol.bodies.heartbeat import Subscription
+from downrange.protocol.bodies.heartbeat import Heartbeat, Subscription
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import Refused
+
+GROUPS_PER_HEARTBEAT_MAX: Final = 1_000
+"""Groups of one process; each costs the event loop about 50 us when it is new."""
+
+SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 10_000
+
+
+def check_heartbeat(heartbeat: Heartbeat) -> None:
+    """Refuse a heartbeat that would hold up everybody else."""
+    consumers = heartbeat.consumer_data_set
+    for what, count, count_max in (
+        ("consumer groups", len(consumers), GROUPS_PER_HEARTBEAT_MAX),
+        ("producer groups", len(heartbeat.producer_data_set), GROUPS_PER_HEARTBEAT_MAX),
+        (
+            "subscriptions",
+            sum(len(consumer.subscription_data_set) for consumer in consumers),
+            SUBSCRIPTIONS_PER_HEARTBEAT_MAX,
+        ),
+    ):
+        if count > count_max:
+            raise _refused(
+                f"heartbeat of client {heartbeat.client_id[:100]!r} names {count} {what}, the limit"
+                f" is {count_max}; use more clients"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

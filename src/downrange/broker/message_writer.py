@@ -44,6 +44,7 @@ class MessageWriter:
         delay_levels: DelayLevels,
         note_failure: Callable[[], None] = lambda: None,
     ) -> None:
+        self._store = store
         self._append = store.append
         self._append_batch = store.append_batch
         self._note_append = keeper.note_append
@@ -51,6 +52,11 @@ class MessageWriter:
         self._note_failure = note_failure
         self.wait_durable = keeper.wait_durable
         self.is_sync = keeper.is_sync
+
+    @property
+    def body_bytes_max(self) -> int:
+        """The largest body of a message, or of all messages of a batch together."""
+        return self._store.settings.message_bytes_max
 
     async def durable(self, end_offset: int) -> PutStatus:
         """Wait as long as the flush mode says: not at all in ASYNC_FLUSH.

@@ -12,8 +12,25 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.errors import Refused
 
 CACHED_MAX = 10_000
-K = TypeVar("K")
+CACHED_CHARS_MAX = 8 * 1024 * 1024
 V = TypeVar("V")
+Key = tuple[str, str, str]  # topic, text, type
+
+
+class _Cache(dict[Key, V]):
+    """Forgets everything when it is full, by count or by the length of its texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chars = 0
+
+    def remember(self, key: Key, value: V) -> None:
+        """Keep a value."""
+        self._chars += len(key[1])
+        if len(self) >= CACHED_MAX or self._chars > CACHED_CHARS_MAX:
+            self.clear()
+            self._chars = len(key[1])
+        self[key] = value
 
 
 class SubscriptionFilters:
@@ -21,8 +38,8 @@ class SubscriptionFilters:
 
     def __init__(self, *, sql92_enabled: bool) -> None:
         self._sql92_enabled = sql92_enabled
-        self._inline: dict[tuple[str, str, str], Subscription] = {}
-        self._filters: dict[tuple[str, str, str], PullFilter] = {}
+        self._inline: _Cache[Subscription] = _Cache()
+        self._filters: _Cache[PullFilter] = _Cache()
 
     def change(self, *, sql92_enabled: bool) -> None:
         """Filter by SQL92 or no more."""
@@ -36,7 +53,7 @@ class SubscriptionFilters:
         found = self._inline.get(key)
         if found is None:
             found = self._parse(topic, text, kind)
-            _remember(self._inline, key, found)
+            self._inline.remember(key, found)
         return found
 
     def filter_of(self, subscription: Subscription) -> PullFilter:
@@ -54,7 +71,7 @@ class SubscriptionFilters:
                 )
             expression = self.compile(subscription.sub_string or "")
         built = pull_filter(subscription, expression)
-        _remember(self._filters, key, built)
+        self._filters.remember(key, built)
         return built
 
     @staticmethod
@@ -86,9 +103,3 @@ def _unparsable(error: FilterSyntaxError) -> Refused:
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: {error}",
     )
-
-
-def _remember(table: dict[K, V], key: K, value: V) -> None:
-    if len(table) >= CACHED_MAX:
-        table.clear()
-    table[key] = value

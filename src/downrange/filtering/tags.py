@@ -13,6 +13,8 @@ EVERYTHING = "*"
 TAG_TYPE = "TAG"
 SQL92_TYPE = "SQL92"
 
+TAGS_MAX = 10_000  # of one subscription; read within 30 ms, with the event loop waiting
+
 _SEPARATOR = "||"
 _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim takes away
 
@@ -47,6 +49,11 @@ def parse_tags(expression: str | None) -> TagSubscription:
     """The tags that an expression names; `FilterSyntaxError` if it is nothing but separators."""
     if not expression or expression == EVERYTHING:
         return TagSubscription(EVERYTHING, frozenset(), frozenset())
+    if expression.count(_SEPARATOR) >= TAGS_MAX:
+        raise FilterSyntaxError(
+            len(expression),
+            f"more than {TAGS_MAX} tags; subscribe to more topics, or filter in the consumer",
+        )
     parts = expression.split(_SEPARATOR)
     if not any(parts):
         raise FilterSyntaxError(0, f"{expression!r} has no tag; expected a tag, or * for all")

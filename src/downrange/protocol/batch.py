@@ -119,6 +119,30 @@ def _cut_each(data: bytes) -> BatchColumns:
     return flags, bodies, texts
 
 
+def skip_messages(data: bytes, start: int, count_max: int) -> tuple[int, int]:
+    """Where the message after the next `count_max` begins, and how long the bodies before it are.
+
+    `RemoteProtocolError` if the lengths do not fit.
+    """
+    bodies_bytes = 0
+    end = len(data)
+    read_int, read_length = _read_int, _LENGTH.unpack_from
+    try:
+        for index in range(count_max):
+            if start >= end:
+                break
+            (body_length,) = read_int(data, start + _BODY_LENGTH_POSITION)
+            body_end = start + _HEAD_BYTES + body_length
+            (properties_length,) = read_length(data, body_end)
+            start = body_end + _LENGTH_BYTES + properties_length
+            if body_length < 0 or properties_length < 0 or start > end:
+                raise _misfit(index, body_length, properties_length)
+            bodies_bytes += body_length
+    except error:
+        raise RemoteProtocolError(f"batch of {end} bytes ends within a message") from None
+    return start, bodies_bytes
+
+
 def decode_batch(data: bytes, *, messages_max: int = MESSAGES_MAX) -> list[BatchMessage]:
     """(flag, body, properties) of each message; `RemoteProtocolError` if the lengths do not fit."""
     return list(zip(*cut_batch(data, messages_max=messages_max), strict=True))

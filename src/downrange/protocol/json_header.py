@@ -15,7 +15,13 @@ from downrange.protocol.command import Command, Serialization
 from downrange.protocol.errors import LocalProtocolError, RemoteProtocolError
 from downrange.protocol.integers import INT32_MAX, INT32_MIN, Int32
 from downrange.protocol.languages import LanguageCode, language_of_name, language_of_number
-from downrange.protocol.loose_json import JsonKey, JsonValue, ObjectKey, read_json
+from downrange.protocol.loose_json import (
+    LOOSE_BYTES_MAX,
+    JsonKey,
+    JsonValue,
+    ObjectKey,
+    read_json,
+)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -74,7 +80,7 @@ def encode_json_header(command: Command) -> bytes:
 
 
 def _decode_loosely(header: bytes) -> _Header:
-    members = read_json(header)
+    members = read_json(header, loose_bytes_max=LOOSE_BYTES_MAX)
     if not isinstance(members, dict):
         raise RemoteProtocolError("the JSON header is not an object")
     return _Header(

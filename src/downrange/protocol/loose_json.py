@@ -8,7 +8,8 @@ The JSON library of RocketMQ (fastjson) is not strict, and neither are its peers
 
 Strict JSON, by far the most, is read by msgspec; only what that refuses goes through the slow
 reader here. Both give the same values: a key is text, also when it was a number, or an `ObjectKey`.
-Work grows with the length of the text alone, and nesting is bounded.
+Work grows with the length of the text alone, and nesting is bounded. The slow reader takes about a
+microsecond per character, so a header is read by it only up to `LOOSE_BYTES_MAX`.
 """
 
 import re
@@ -24,6 +25,9 @@ DEPTH_MAX: Final = 100
 
 DIGITS_MAX: Final = 400
 """Longer than any number of the protocol; reading a number is quadratic in its digits."""
+
+LOOSE_BYTES_MAX: Final = 32 * 1024
+"""What a peer may have read by the slow reader; no known client writes such requests at all."""
 
 JsonScalar: TypeAlias = "bool | int | float | str | None"
 JsonKey: TypeAlias = "str | ObjectKey"
@@ -73,13 +77,19 @@ class ObjectKey(Mapping[str, JsonScalar]):
         return f"ObjectKey({self._members!r})"
 
 
-def read_json(data: bytes) -> JsonValue:
-    """Read one JSON value, strict or as fastjson writes it."""
+def read_json(data: bytes, *, loose_bytes_max: int | None = None) -> JsonValue:
+    """Read one JSON value, strict or as fastjson writes it; more than the limit strictly only."""
+    # Java replaces broken UTF-8 in the same way instead of refusing it.
+    text = data.decode("utf-8", "replace")
     try:
-        value: JsonValue = _STRICT.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # Java replaces broken UTF-8 in the same way instead of refusing it.
-        return _LooseReader(data.decode("utf-8", "replace")).document()
+        value: JsonValue = _STRICT.decode(text)
+    except msgspec.MsgspecError as error:
+        if loose_bytes_max is not None and len(data) > loose_bytes_max:
+            raise RemoteProtocolError(
+                f"JSON of {len(data)} bytes is not strict ({error}); only {loose_bytes_max} bytes "
+                "are read leniently"
+            ) from None
+        return _LooseReader(text).document()
     except RecursionError:
         raise RemoteProtocolError("JSON is nested too deeply") from None
     return value

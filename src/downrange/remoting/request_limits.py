@@ -9,9 +9,10 @@ by the frame alone.
 | --- | --- |
 | sends, replies | frame (16 MiB); the store checks `maxMessageSize` |
 | REGISTER_BROKER, lists of topics and groups | `registrationBytesMax` |
+| UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG | 64 KiB; all of RocketMQ's 580 settings fit twice |
 | all others | `requestBodyBytesMax` |
 
-Any header may have `requestHeaderBytesMax` bytes. A JSON body of more than 64 KiB must be strict
+Any header may have `requestHeaderBytesMax` bytes. A JSON body of more than 32 KiB must be strict
 JSON, because the lenient reader is slow; all known clients write strict JSON in requests.
 """
 
@@ -26,11 +27,12 @@ from downrange.protocol.command import ONE_WAY_FLAG, RESPONSE_FLAG, Command, Ser
 from downrange.protocol.command_codec import decode_command
 from downrange.protocol.errors import RemoteProtocolError
 from downrange.protocol.frame import Frame
+from downrange.protocol.loose_json import LOOSE_BYTES_MAX
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.settings import ConnectionSettings
 
-CHECKED_BODY_BYTES: Final = 64 * 1024  # a smaller body is cheap, whatever is in it
+CHECKED_BODY_BYTES: Final = LOOSE_BYTES_MAX  # a smaller body is cheap, whatever is in it
 _HEAD_BYTES: Final = 4 * 1024
 _TAIL_BYTES: Final = 64 * 1024
 
@@ -51,6 +53,10 @@ _LISTS: Final = frozenset(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     )
 )
+_PROPERTIES: Final = frozenset(
+    (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
+)
+_PROPERTIES_BYTES_MAX: Final = 64 * 1024
 _JSON_BODIES: Final = frozenset(
     (
         *_LISTS,
@@ -116,11 +122,14 @@ class RequestLimits:
         limit, name = self._body_bytes_max, "requestBodyBytesMax"
         if code in _LISTS:
             limit, name = self._registration_bytes_max, "registrationBytesMax"
+        elif code in _PROPERTIES:
+            limit, name = _PROPERTIES_BYTES_MAX, "the limit for settings"
         if len(body) > limit:
+            advice = "" if code in _PROPERTIES else ", or raise it"
             raise self._refused(
                 command,
                 "body",
-                f"body of {len(body)} bytes; {name} is {limit}: split the request, or raise it",
+                f"body of {len(body)} bytes; {name} is {limit}: split the request{advice}",
             )
         is_compressed = (command.ext_fields or {}).get("compressed") == "true"
         if code not in _JSON_BODIES or is_compressed:

@@ -1,6 +1,7 @@
 """Where messages were put: in memory, and as durable as the flush says."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias, overload
 
 _Slice: TypeAlias = "slice[int | None, int | None, int | None]"
@@ -37,6 +38,11 @@ class AppendedBatch(Sequence[Appended]):
         self._queue_offsets = queue_offsets
         self._store_timestamp = store_timestamp
 
+    @property
+    def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], int]:
+        """Physical offsets, sizes, queue offsets, and the time at which all were stored."""
+        return self.physical_offsets, self._sizes, self._queue_offsets, self._store_timestamp
+
     def __len__(self) -> int:
         return len(self._sizes)
 
@@ -53,3 +59,16 @@ class AppendedBatch(Sequence[Appended]):
             self._queue_offsets[index],
             self._store_timestamp,
         )
+
+
+def join_batches(batches: Sequence[AppendedBatch]) -> AppendedBatch:
+    """The slices of one batch as one; the time is that of the last."""
+    physical_offsets, sizes, queue_offsets, times = zip(
+        *(batch.columns for batch in batches), strict=True
+    )
+    return AppendedBatch(
+        [*chain.from_iterable(physical_offsets)],
+        [*chain.from_iterable(sizes)],
+        [*chain.from_iterable(queue_offsets)],
+        times[-1],
+    )

@@ -111,7 +111,6 @@ def test_one_way_requests_over_a_limit_are_dropped_and_counted() -> None:
     [
         (RequestCode.HEART_BEAT, MIB, "requestBodyBytesMax"),
         (RequestCode.LOCK_BATCH_MQ, MIB, "requestBodyBytesMax"),
-        (RequestCode.UPDATE_BROKER_CONFIG, MIB, "requestBodyBytesMax"),
         (RequestCode.REGISTER_BROKER, 4 * MIB, "registrationBytesMax"),
     ],
 )
@@ -125,6 +124,18 @@ def test_a_body_has_a_limit_that_depends_on_the_code(
     assert answer.remark == (
         f"request code {code.value}: body of {body_bytes + 1} bytes; {name} is {body_bytes}: "
         "split the request, or raise it"
+    )
+
+
+def test_settings_have_a_limit_of_their_own() -> None:
+    body = b"#" * 64 * KIB
+    command = request(RequestCode.UPDATE_NAMESRV_CONFIG, opaque=1, body=body)
+    assert limits()[0].decode(frame_of(command)).body == body
+    command = request(RequestCode.UPDATE_NAMESRV_CONFIG, opaque=1, body=body + b"#")
+    answer, _ = refusal(frame_of(command))
+    assert answer is not None
+    assert answer.remark == (
+        "request code 318: body of 65537 bytes; the limit for settings is 65536: split the request"
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 
+from downrange.broker.client_limits import check_heartbeat
 from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.group_table import GroupTable
 from downrange.broker.producer_table import ProducerTable
@@ -80,6 +81,7 @@ class ClientHandler:
         next, and would ask again only much later.
         """
         heartbeat = decode_heartbeat(request.body)
+        check_heartbeat(heartbeat)
         # A client of heartbeat v1 ignores this field; v2 sends everything again when it is true.
         needs_subscriptions = heartbeat.heartbeat_fingerprint == 0
         has_new = False

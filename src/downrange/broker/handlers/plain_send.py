@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
+from downrange.broker.batch_slices import SLICED_BODY_BYTES
 from downrange.broker.overload import Gate
 from downrange.broker.rates import PutTimes
 from downrange.broker.send_reply import SendReply
@@ -223,6 +224,8 @@ class PlainSendHandler:
         self, topic: str, sys_flag: int, born_timestamp: int, batch: bytes, asked: Asked
     ) -> bool:
         _, _, queue_id, _, asker = asked
+        if len(batch) > SLICED_BODY_BYTES:
+            return False  # the general path stores it in slices
         try:
             placed = self._append_batch(
                 topic, queue_id, batch, sys_flag, born_timestamp, asker.host

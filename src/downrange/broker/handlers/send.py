@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 from downrange.broker.admission import check_queue, check_sendable
+from downrange.broker.batch_slices import SLICED_BODY_BYTES, put_in_slices
 from downrange.broker.creation_wait import CreationWait
 from downrange.broker.message_writer import MessageWriter
 from downrange.broker.overload import Gate
@@ -30,7 +31,7 @@ from downrange.protocol.unique_id import UniqueIdGenerator
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
 from downrange.runtime.clock import Clock, monotonic_ms
-from downrange.store.appended import Appended
+from downrange.store.appended import Appended, AppendedBatch
 from downrange.store.appender import HOST_V4_BYTES
 from downrange.store.errors import PutStatus
 from downrange.store.flush import Release
@@ -286,14 +287,36 @@ class SendHandler:
             return self._send_later(request, header, connection)
         # Messages of a batch keep their own text: the real broker adds nothing to it.
         sys_flag = self._sys_flag(header.sys_flag, config, connection)
-        placed = self._writer.put_batch(
-            header.topic,
-            queue_id,
-            request.body or b"",
-            sys_flag,
-            header.born_timestamp,
-            connection.host,
-        )
+        body = request.body or b""
+
+        def put(batch: bytes) -> AppendedBatch:
+            return self._writer.put_batch(
+                header.topic, queue_id, batch, sys_flag, header.born_timestamp, connection.host
+            )
+
+        if len(body) > SLICED_BODY_BYTES and not has_waited:
+            slices = put_in_slices(body, self._writer.body_bytes_max, put)
+            return self._answer_slices(slices, request, reply, header, queue_id)
+        return self._answer_batch(put(body), request, reply, header, queue_id)
+
+    async def _answer_slices(
+        self,
+        slices: Coroutine[None, None, AppendedBatch],
+        request: Command,
+        reply: Reply,
+        header: SendRequest,
+        queue_id: int,
+    ) -> Answer:
+        return self._answer_batch(await slices, request, reply, header, queue_id)
+
+    def _answer_batch(
+        self,
+        placed: AppendedBatch,
+        request: Command,
+        reply: Reply,
+        header: SendRequest,
+        queue_id: int,
+    ) -> Answer:
         size = placed[-1].end_offset - placed[0].physical_offset
         self._stats.add_put(header.topic, len(placed), size)
         if request.is_one_way:
