@@ -111,6 +111,7 @@ class Machine:
                 chance=random.Random(self.rng.getrandbits(32)),
                 syncs=SimulatedThread(self._disk_s),
                 saves=SimulatedThread(self._disk_s),
+                scrubs=SimulatedThread(self._disk_s),
                 process_id=7,
             ),
             on_failure=on_failure,

@@ -61,6 +61,11 @@ class BrokerFacts:
         return self.table.get("notReady")
 
     @property
+    def store_damage(self) -> str | None:
+        """What the scrubber of the broker has found; only of downrange brokers."""
+        return self.table.get("storeDamage")
+
+    @property
     def clock_ms(self) -> int | None:
         """The time of its clock when it answered, to the second."""
         uptime_s = self.uptime_s

@@ -122,6 +122,7 @@ class Doctor:
             findings.reported_clash(broker, facts),
             findings.not_ready(broker.name, facts),
             findings.disk(broker.name, facts),
+            findings.store_damage(broker.name, facts),
             findings.skew(broker.name, facts, now_ms),
         )
         return True

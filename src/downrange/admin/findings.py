@@ -112,6 +112,20 @@ def reported_clash(broker: BrokerAddress, facts: BrokerFacts) -> Finding | None:
     return None if text is None else _clash(broker.name, broker.broker_id, f"reports: {text}")
 
 
+def store_damage(broker: str, facts: BrokerFacts) -> Finding | None:
+    """Damage that the broker's scrubber has found in its store."""
+    text = facts.store_damage
+    if text is None:
+        return None
+    return Finding(
+        Severity.ERROR,
+        "store-damage",
+        broker,
+        text,
+        "check the disk; stop the broker and run `downrange store verify` to see all of it",
+    )
+
+
 def _clash(name: str, broker_id: int, text: str) -> Finding:
     return Finding(
         Severity.ERROR,

@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         chance=random.Random(),  # noqa: S311 - spreads load, guards nothing
         syncs=BlockingThread("sync"),
         saves=BlockingThread("save tables"),
+        scrubs=BlockingThread("scrub log"),
         process_id=os.getpid(),
         # Logs and queues are files too, and those of a full broker are more than a few.
         connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),

@@ -59,6 +59,7 @@ class Surroundings:
     chance: random.Random
     syncs: BlockingRunner  # of the store
     saves: BlockingRunner  # of the tables
+    scrubs: BlockingRunner  # reads the log to find damage
     process_id: int
     connections_max: int = CONNECTIONS_MAX
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -127,7 +128,7 @@ class Broker:
         self.stats.is_system = tables.topics.is_system
         protection = Protection(settings, self._watch)
         self._keeper = keeper = StoreKeeper(
-            store, self._supervisor, around.syncs, protection.waiting_sends.note
+            store, self._supervisor, around.syncs, protection.waiting_sends.note, around.scrubs
         )
         self._registrar = registrar = build_registrar(
             self._client, self._supervisor, lambda: self._settings, tables.topics, port

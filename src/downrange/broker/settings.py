@@ -247,6 +247,13 @@ class StoreFileSettings:
     force_record_crc: bool = setting(
         "forceVerifyPropCRC", False, about="check it at start though it is not written"
     )
+    scrub_bytes_per_s: int = setting(
+        "scrubBytesPerSecond",
+        2 << 20,
+        least=0,
+        most=1 << 30,
+        about="of the log read in the background to find damage; 0: none",
+    )
     busy_ms: int = setting(
         "osPageCacheBusyTimeOutMills", 1_000, least=1, about="an append this slow means busy"
     )
@@ -284,6 +291,7 @@ class StoreFileSettings:
             check_crc_on_recover=self.check_crc,
             check_whole_on_recover=self.force_record_crc,
             append_record_crc=self.append_record_crc,
+            scrub_bytes_per_s=self.scrub_bytes_per_s,
             page_cache_busy_ms=self.busy_ms,
             delay_levels=self.delay_levels,
             flush=FlushSettings(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from downrange.broker.scrubbing import Scrubbing
 from downrange.broker.shared_sync import SharedSync
 from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.service import Supervisor
@@ -35,7 +36,9 @@ class StoreKeeper:
         supervisor: Supervisor,
         syncs: BlockingRunner,
         note_waiting: Callable[[int], None] = lambda _count: None,
+        scrubs: BlockingRunner | None = None,
     ) -> None:
+        self._scrubbing = Scrubbing(store, supervisor, scrubs) if scrubs is not None else None
         self._store = store
         self._supervisor = supervisor
         self.is_sync = store.settings.flush.mode is FlushMode.SYNC
@@ -69,6 +72,8 @@ class StoreKeeper:
         every("flush queues", settings.flush.queue_interval_ms / 1000, self._flush_derived)
         every("expire files", settings.retention.interval_ms / 1000, self._expire)
         every("expire flush waiters", WAITERS_SWEEP_S, self._expire_waiters)
+        if self._scrubbing is not None:
+            self._scrubbing.start()
 
     def note_append(self) -> None:
         """Something was appended: dispatch it when this turn of the loop is over."""
@@ -108,6 +113,8 @@ class StoreKeeper:
         To be called while tasks still run: a sync that is cut off would never be noted.
         """
         self._is_stopping = True
+        if self._scrubbing is not None:
+            self._scrubbing.stop()
         try:
             async with asyncio.timeout(STOP_S_MAX):
                 while self._is_flushing or self._is_deriving or self._is_fetching:

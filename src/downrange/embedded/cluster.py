@@ -226,6 +226,7 @@ class EmbeddedCluster:
                 chance=parts.chance,
                 syncs=parts.syncs(),
                 saves=parts.syncs(),
+                scrubs=parts.syncs(),
                 process_id=parts.process_id,
                 connections_max=parts.connections_max,
             ),

@@ -49,6 +49,7 @@ def collect_broker(
     )
     for collect in (
         partial(_storage, disk=disk, now_ms=now_ms),
+        _scrub,
         _state,
         _held_up,
         _traffic,
@@ -219,6 +220,19 @@ def _storage(view: BrokerView, section: Section, *, disk: Disk, now_ms: int) -> 
         reserve.add(now_ms - decode_record(record, check_crc=False).store_timestamp, **_LOCAL)
     log = gauge("downrange_storage_log_bytes", "Bytes of the log from first to last")
     log.add(store.log.max_offset - store.log.min_offset, **_LOCAL)
+    yield
+
+
+def _scrub(view: BrokerView, section: Section) -> Steps:
+    scrubber = view.store.scrubber
+    damages = section.gauge("downrange_scrub_damages", "Damaged places that the scrubber found")
+    damages.add(len(scrubber.damages), **_LOCAL)
+    records = section.counter("downrange_scrub_records_total", "Records that the scrubber checked")
+    records.add(scrubber.record_count, **_LOCAL)
+    passes = section.counter("downrange_scrub_passes_total", "Passes of the scrubber over the log")
+    passes.add(scrubber.pass_count, **_LOCAL)
+    last = section.gauge("downrange_scrub_pass_seconds", "How long the last whole pass took")
+    last.add(scrubber.pass_s, **_LOCAL)
     yield
 
 

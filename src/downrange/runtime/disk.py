@@ -136,6 +136,10 @@ class Disk:
             for start in range(offset, offset + length, _FETCH_BYTES):
                 os.preadv(descriptor, [buffer], start)
 
+    def read_at(self, descriptor: int, offset: int, length: int) -> bytes:
+        """Bytes of a file; fewer if it ends there. Releases the interpreter while it reads."""
+        return os.pread(descriptor, length, offset)
+
     def sync(self, descriptor: int) -> None:
         """Make the content of a file durable; releases the interpreter while the disk works."""
         if hasattr(os, "fdatasync"):

@@ -38,6 +38,7 @@ from downrange.store.recovery import Recovery, RecoveryReport
 from downrange.store.recovery_plan import RecoveryPlanner
 from downrange.store.repair import EntryRepair
 from downrange.store.retention import Retention
+from downrange.store.scrubber import Scrubber
 from downrange.store.settings import FlushMode, StoreSettings
 from downrange.store.start_sync import StartSync
 
@@ -74,6 +75,7 @@ class MessageStore:
         self.retention = Retention(
             disk, clock, self.log, self.queues, self.index, watch, settings.retention
         )
+        self.scrubber = Scrubber(disk, clock, self.log, self.queues, settings, self._dispatcher)
         self._ownership = Ownership(disk, settings.root)
         self._manifest_file = ManifestFile(disk, settings.root)
         self._deleted = DeletedTopics(disk, settings.root)
@@ -339,14 +341,13 @@ class MessageStore:
         self._dispatcher.deleted_below = self._deleted.below
         self._appender.store_timestamp = report.store_timestamp
         self.checkpoint = StartSync(
-            self._disk, self.log, self._flush, self._derived_flush, self._checkpoint_file
-        ).run(
-            self.last_stop,
-            self.checkpoint,
-            report,
-            monotonic_ms(self._clock),
-            is_ours=is_as_left(manifest, self.queues),
-        )
+            self._disk,
+            self._clock,
+            self.log,
+            self._flush,
+            self._derived_flush,
+            self._checkpoint_file,
+        ).run(self.last_stop, self.checkpoint, report, is_ours=is_as_left(manifest, self.queues))
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
 

@@ -8,11 +8,13 @@ A writer that dies while it writes several records at once leaves zeros for the 
 behind it records that may be whole or not; nobody was told of any of them, and none is kept.
 """
 
+import mmap
 import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
+from typing import Protocol
 from zlib import crc32
 
 from downrange.protocol.record import (
@@ -54,6 +56,25 @@ class Damage:
         return f"{self.path} at {self.position}, {self.size} bytes: {self.reason}"
 
 
+class LogBytes(Protocol):
+    """A log file, or the part of one from `base_offset` to its end."""
+
+    @property
+    def map(self) -> mmap.mmap | bytes:
+        """The bytes, as far as they are here."""
+        ...
+
+    @property
+    def base_offset(self) -> int:
+        """Physical offset of the first byte."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes up to the end of the file."""
+        ...
+
+
 class LogScanner:
     """One walk over the log; `end_offset` is where the last sound record seen so far ended.
 
@@ -93,11 +114,11 @@ class LogScanner:
             while position + RECORD_BYTES_MIN <= limit:
                 record = None
                 if not check_whole:
-                    record = _usual(segment, view, position, limit, check_crc)
+                    record = usual_at(segment, view, position, limit, check_crc)
                 if record is None:
-                    if _is_blank(segment, position):
+                    if is_blank_at(segment, position):
                         break
-                    record, why = _check(segment, view, position, limit, check_crc, check_whole)
+                    record, why = check_at(segment, view, position, limit, check_crc, check_whole)
                     if record is None:
                         if damaged_from < 0:
                             if self._is_torn_write(segment, view, position, limit):
@@ -125,7 +146,7 @@ class LogScanner:
             return False
         written = None
         while (position := _next_candidate(segment, position + 1, limit)) < limit:
-            record, _ = _check(segment, view, position, limit, False, False)
+            record, _ = check_at(segment, view, position, limit, False, False)
             if record is None:
                 continue
             _, size, _, _, _, stored_ms, topic, _ = record
@@ -140,7 +161,7 @@ class LogScanner:
         """Whether a later file begins with a sound record, so that this one is not the end."""
         for later in self._log.chain.segments_from(segment.base_offset + segment.size):
             with memoryview(later.map) as view:
-                record, _ = _check(later, view, 0, later.size, False, False)
+                record, _ = check_at(later, view, 0, later.size, False, False)
                 if record is not None or _next_candidate(later, 1, later.size) < later.size:
                     return True
         return False
@@ -151,12 +172,12 @@ class LogScanner:
         )
 
 
-def _usual(
-    segment: Segment, view: memoryview, position: int, limit: int, check_crc: bool
+def usual_at(
+    segment: LogBytes, view: memoryview, position: int, limit: int, check_crc: bool
 ) -> Scanned | None:
     """The record at `position` if it is sound, V1 and with IPv4 hosts: what nearly all are.
 
-    Says the same as `_check`, which takes all forms, in a third of the time.
+    Says the same as `check_at`, which takes all forms, in a third of the time.
     """
     buffer = segment.map
     size, magic, crc, queue_id, queue_offset, physical_offset, sys_flag, stored_ms, body_bytes = (
@@ -195,14 +216,14 @@ def _usual(
     )
 
 
-def _is_blank(segment: Segment, position: int) -> bool:
+def is_blank_at(segment: LogBytes, position: int) -> bool:
     """Whether a blank record fills the file from here."""
     size, magic = BLANK.unpack_from(segment.map, position)
     return bool(magic == MAGIC_BLANK and position + size == segment.size)
 
 
-def _check(
-    segment: Segment,
+def check_at(
+    segment: LogBytes,
     view: memoryview,
     position: int,
     limit: int,
@@ -251,6 +272,18 @@ def _check(
         bytes(view[topic_start:topic_end]),
         bytes(view[properties_start:end]),
     ), ""
+
+
+def next_record_in(data: bytes, base_offset: int, start: int) -> int:
+    """The next position in the bytes from `base_offset` at which a record may start; -1 if none."""
+    for position in range(start, len(data)):
+        found = [data.find(magic, position + 4) for magic in _MAGICS]
+        candidate = min((place - 4 for place in found if place >= 0), default=-1)
+        if candidate < 0:
+            return -1
+        if int.from_bytes(data[candidate + 28 : candidate + 36], "big") == base_offset + candidate:
+            return candidate
+    return -1
 
 
 def _next_candidate(segment: Segment, start: int, limit: int) -> int:

@@ -81,6 +81,7 @@ class StoreSettings:
     is_slave: bool = False
     check_crc_on_recover: bool = True
     check_whole_on_recover: bool = False  # forceVerifyPropCRC, see protocol/record_crc.py
+    scrub_bytes_per_s: int = 2 * MIB  # read in the background to find damage; 0: none
     append_record_crc: bool = False  # enabledAppendPropCRC: a checksum over each whole record
     long_topics_enabled: bool = True  # autoMessageVersionOnTopicLen: topics over 127 bytes in V2
     page_cache_busy_ms: int = 1_000

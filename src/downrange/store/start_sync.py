@@ -5,6 +5,7 @@ for a long time. Recovery reads them as if they were on the disk, so even a log 
 does not have to read can still be lost at a power failure, and must be synced first.
 """
 
+from downrange.runtime.clock import Clock, monotonic_ms
 from downrange.runtime.disk import Disk
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
@@ -19,25 +20,21 @@ class StartSync:
     def __init__(
         self,
         disk: Disk,
+        clock: Clock,
         log: CommitLog,
         flush: LogFlush,
         derived: DerivedFlush,
         checkpoint_file: CheckpointFile,
     ) -> None:
         self._disk = disk
+        self._clock = clock
         self._log = log
         self._flush = flush
         self._derived = derived
         self._checkpoint_file = checkpoint_file
 
     def run(
-        self,
-        last_stop: LastStop,
-        checkpoint: Checkpoint,
-        report: RecoveryReport,
-        now_ms: int,
-        *,
-        is_ours: bool,
+        self, last_stop: LastStop, checkpoint: Checkpoint, report: RecoveryReport, *, is_ours: bool
     ) -> Checkpoint:
         """Sync the log from the first offset in doubt; returns the checkpoint, saved.
 
@@ -48,7 +45,7 @@ class StartSync:
             last_stop, checkpoint, report.start_offset, self._log.min_offset, is_ours=is_ours
         )
         self._flush.start_at(start, checkpoint.commit_log_timestamp)
-        job = self._flush.begin(report.store_timestamp, now_ms)
+        job = self._flush.begin(report.store_timestamp, monotonic_ms(self._clock))
         if job is not None:
             failure = job.try_run()
             self._flush.finish(job, failure)

@@ -116,6 +116,7 @@ class MemoryCluster:
                 chance=self.chance,
                 syncs=InLine(),
                 saves=InLine(),
+                scrubs=InLine(),
                 process_id=7,
             ),
             on_failure=_fail,

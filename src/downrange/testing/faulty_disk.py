@@ -172,6 +172,11 @@ class FaultyDisk(Disk):
         self._enter("fetch", self._path(descriptor))
         super().fetch(descriptor, offset, length)
 
+    def read_at(self, descriptor: int, offset: int, length: int) -> bytes:
+        """As `Disk.read_at`."""
+        self._enter("read_at", self._path(descriptor))
+        return super().read_at(descriptor, offset, length)
+
     def sync(self, descriptor: int) -> None:
         """As `Disk.sync`, the hook before it."""
         path = self._path(descriptor)

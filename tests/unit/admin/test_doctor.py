@@ -231,3 +231,10 @@ def test_what_keeps_a_broker_from_serving_is_an_error() -> None:
     assert finding is not None
     assert (finding.severity.value, finding.check) == ("error", "not-ready")
     assert finding.text == "sends are refused: disk full"
+
+
+def test_damage_that_the_scrubber_of_a_broker_found_is_a_finding() -> None:
+    assert findings.store_damage("b1", BrokerFacts({})) is None
+    finding = findings.store_damage("b1", BrokerFacts({"storeDamage": "2 places"}))
+    assert finding is not None
+    assert (finding.subject, finding.text) == ("b1", "2 places")

@@ -55,6 +55,7 @@ class OneBroker:
                 chance=random.Random(1),
                 syncs=syncs or InLine(),
                 saves=saves or InLine(),
+                scrubs=InLine(),
                 process_id=7,
             ),
             on_failure=fail,

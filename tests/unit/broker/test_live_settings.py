@@ -26,13 +26,13 @@ HALF = "TRAN_MSG\x01true\x02PGROUP\x01payers\x02UNIQ_KEY\x01AA\x02"
 # Read once, when the broker starts; changing one is answered with a remark that says so.
 AT_NEXT_START = {
     "accessMessageInMemoryMaxRatio", "adminBrokerThreadPoolQueueCapacity", "bindAddress",
-    "brokerIP1", "brokerTopicEnable", "bulkPullBytesMax", "bulkPullCountMax", "checkCRCOnRecover",
-    "clusterTopicEnable",
+    "brokerIP1", "brokerIP2", "brokerTopicEnable", "bulkPullBytesMax", "bulkPullCountMax",
+    "checkCRCOnRecover", "clusterTopicEnable",
     "defaultTopicQueueNums", "enabledAppendPropCRC", "flushConsumerOffsetInterval", "flushDiskType",
-    "flushIntervalCommitLog", "forceVerifyPropCRC", "listenPort",
+    "flushIntervalCommitLog", "forceVerifyPropCRC", "haListenPort", "listenPort",
     "loadBalanceThreadPoolQueueCapacity",
     "messageDelayLevel", "messageIndexEnable", "msgTraceTopicName", "regionId",
-    "registerNameServerPeriod", "replyThreadPoolQueueCapacity",
+    "registerNameServerPeriod", "replyThreadPoolQueueCapacity", "scrubBytesPerSecond",
     "serverChannelMaxIdleTimeSeconds", "traceOn", "traceTopicEnable", "transactionCheckInterval",
     "useServerSideResetOffset",
 }  # fmt: skip

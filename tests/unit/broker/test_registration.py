@@ -182,6 +182,7 @@ class Net:
             chance=random.Random(1),
             syncs=InLine(),
             saves=InLine(),
+            scrubs=InLine(),
             process_id=7,
         )
         files = small_files(self._root / folder)

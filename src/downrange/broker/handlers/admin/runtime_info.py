@@ -28,6 +28,7 @@ from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.message_store import MessageStore
 from downrange.store.offset_tables import DelayOffsets
+from downrange.store.scanner import Damage
 
 _UNITS = "KMGTPE"
 _NO_TIMER = {
@@ -96,8 +97,12 @@ class RuntimeInfoHandler:
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def table(self) -> dict[str, str]:
-        """Everything, by key; `registrationClash` and `notReady` are ours, where there is one."""
-        ours = {"registrationClash": self._clash(), "notReady": self._not_ready()}
+        """Everything, by key; those of `ours` are not in RocketMQ, and there if they have a text."""
+        ours = {
+            "registrationClash": self._clash(),
+            "notReady": self._not_ready(),
+            "storeDamage": _damage_text(self._store.scrubber.damages),
+        }
         return {
             **{key: text for key, text in ours.items() if text is not None},
             "brokerActive": "true",
@@ -220,3 +225,9 @@ def _lines(waiting: WaitingLines) -> dict[str, str]:
         table[f"{pool}ThreadPoolQueueCapacity"] = str(line.capacity)
         table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = str(line.wait_ms)
     return table
+
+
+def _damage_text(damages: list[Damage]) -> str | None:
+    if not damages:
+        return None
+    return f"the scrubber found {len(damages)} damaged places, first: {damages[0]}"
