@@ -6,6 +6,7 @@ from http import HTTPStatus
 
 import pytest
 
+from downrange.app.event_loop import loop_factory
 from downrange.monitoring.http_request import (
     HEAD_BYTES_MAX,
     REQUEST_LINE_BYTES_MAX,
@@ -266,7 +267,10 @@ def test_what_a_peer_may_write_and_what_it_means() -> None:
     assert caught.value.status is HTTPStatus.HTTP_VERSION_NOT_SUPPORTED
 
 
-def test_over_tcp_the_answer_reaches_a_peer_that_is_still_sending_or_has_stopped_sending() -> None:
+@pytest.mark.parametrize("factory", [None, loop_factory()], ids=["asyncio", "as-a-process"])
+def test_over_tcp_the_answer_reaches_a_peer_that_is_still_sending_or_has_stopped_sending(
+    factory: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> None:
     """A socket that is closed with unread bytes is reset, and the answer is lost."""
 
     async def talk(port: int, request: bytes, *, ends: bool) -> bytes:
@@ -294,4 +298,5 @@ def test_over_tcp_the_answer_reaches_a_peer_that_is_still_sending_or_has_stopped
         assert await talk(port, b"", ends=True) == b""
         server.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(asyncio.wait_for(main(), 60))

@@ -174,20 +174,6 @@ def test_messages_that_do_not_become_visible_are_not_ready(tmp_path: Path) -> No
     with_probes(tmp_path, work)
 
 
-def test_tables_that_cannot_be_saved_are_not_ready(tmp_path: Path) -> None:
-    async def work(probes: Probes) -> None:
-        probes.disk.fail("write", errno.ENOSPC, path_contains="config")
-        probes.view.tables.topics.create_for_send("orders", "TBW102", 4, 0)
-        await pause(1)
-        assert "b1: new topics and groups are refused" in probes.reason()
-        assert "No space left on device" in probes.reason()
-        probes.disk.heal()
-        await pause(30)
-        assert probes.get(READY) == OK
-
-    with_probes(tmp_path, work)
-
-
 def test_a_log_that_could_not_be_synced_is_not_healthy(tmp_path: Path) -> None:
     """The store is read-only for good, so a restart is what helps."""
 
