@@ -2,11 +2,14 @@
 
 An administrator resets an offset for everybody at once: the new offset waits here until the next
 pull of the queue takes it, and until then commits of consumers that do not know of it yet are
-ignored. Waiting resets and pull offsets live in memory only, as in RocketMQ.
+ignored. Waiting resets are saved with the offsets, unlike in RocketMQ: after a crash a consumer
+that is online would go on where it was and commit over them. Pull offsets live in memory only.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from downrange.broker.saved_table import SavedTable, SaveJob
 from downrange.model.topics import DataVersion
@@ -79,7 +82,11 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
     def begin_save(self) -> SaveJob:
         """The work that makes every change so far durable."""
         # The topics of each group follow from the offsets and take as long as the encoding.
-        return self._job(self._snapshot(), ConsumerOffsets.with_group_topics)
+        snapshot = replace(
+            self._snapshot(),
+            resets={key: dict(queues) for key, queues in self._resets.items()} or None,
+        )
+        return self._job(snapshot, ConsumerOffsets.with_group_topics)
 
     def _snapshot(self) -> ConsumerOffsets:
         return ConsumerOffsets(
@@ -168,6 +175,8 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
         offset = queues.pop(queue_id, None)
         if not queues:
             del self._resets[key]
+        if offset is not None:
+            self._note_change()
         return offset
 
     # --- administration --------------------------------------------------------------------
@@ -256,6 +265,7 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
 
     def _take(self, table: ConsumerOffsets) -> None:
         self._offsets = {key: dict(queues) for key, queues in table.offsets.items()}
+        self._resets = {key: dict(queues) for key, queues in (table.resets or {}).items()}
         self.data_version = table.data_version
 
     def _remove(self, matches: Callable[[str, str], bool]) -> None:

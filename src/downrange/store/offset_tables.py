@@ -36,13 +36,15 @@ class ConsumerOffsets(Struct, frozen=True, kw_only=True, rename="camel"):
     """Next offset to consume, by "topic@group" and queue.
 
     `group_topics` follows from the offsets: a broker writes it for its readers and ignores it when
-    it reads; the same holds for `pull_offsets`, which 5.5 writes and does not load.
+    it reads; the same holds for `pull_offsets`, which 5.5 writes and does not load. `resets` is our
+    own and only there while a reset waits for its consumer; an Apache broker passes it over.
     """
 
     data_version: DataVersion = field(default_factory=DataVersion)
     group_topics: dict[str, list[str]] = field(default_factory=dict, name="groupTopicMap")
     offsets: dict[str, QueueOffsets] = field(default_factory=dict, name="offsetTable")
     pull_offsets: dict[str, QueueOffsets] = field(default_factory=dict, name="pullOffsetTable")
+    resets: dict[str, QueueOffsets] | None = field(default=None, name="pendingResetTable")
 
     def with_group_topics(self) -> Self:
         """The table as it is to be saved, with `group_topics` made from the offsets."""

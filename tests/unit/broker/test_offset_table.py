@@ -125,7 +125,7 @@ def test_offsets_of_nobody_behind_the_data_are_removed(table: OffsetTable) -> No
     assert (removed, table.groups_of("t")) == (1, {"runs", "ahead"})
 
 
-def test_the_table_survives_its_file_but_resets_and_pull_offsets_do_not(
+def test_offsets_and_waiting_resets_survive_in_the_file_and_pull_offsets_do_not(
     table: OffsetTable, tmp_path: Path, disk: Disk, clock: ManualClock
 ) -> None:
     table.commit("g", "t", 0, 5)
@@ -135,10 +135,13 @@ def test_the_table_survives_its_file_but_resets_and_pull_offsets_do_not(
     again = OffsetTable(consumer_offsets_file(disk, tmp_path), clock)
     again.load()
     assert again.of_queues("g", "t") == {0: 5, 1: 2}
-    assert not again.has_reset("g", "t", 1)
+    assert again.has_reset("g", "t", 1)
     assert again.query_pull("g", "t", 0) == 5
     assert again.data_version == table.data_version
     assert not again.is_dirty
+    assert again.take_reset("g", "t", 1) == 2
+    again.save()
+    assert b"pendingResetTable" not in consumer_offsets_file(disk, tmp_path).path.read_bytes()
 
 
 def test_a_file_of_5_5_0_comes_out_byte_for_byte(

@@ -3,8 +3,6 @@
 import asyncio
 import errno
 import gc
-import json
-import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TypeVar
@@ -12,10 +10,12 @@ from typing import TypeVar
 import pytest
 from unit.broker.one_broker import OneBroker, fail, small_files
 from unit.broker.promises import (
+    GROUP,
     PROMISES,
     TOPIC,
     Promise,
     bodies,
+    commit,
     create_topic,
     has_topic,
     heartbeat,
@@ -57,6 +57,33 @@ def test_what_was_answered_survives_a_kill(
         await killed.broker.crash()
         async with OneBroker(tmp_path, store_files=files) as broker:
             assert await promise.is_kept(broker)
+
+    run(main())
+
+
+def test_a_reset_moves_consumers_that_were_online_when_the_broker_was_killed(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        killed = OneBroker(tmp_path)
+        await killed.broker.start()
+        await prepare(killed)
+        assert (await PROMISES["reset offsets"].ask(killed)).code == ResponseCode.SUCCESS
+        killed.client.close()
+        await killed.broker.crash()
+        async with OneBroker(tmp_path) as broker:
+            late = await commit(broker, 2)  # the consumer does not know of the reset
+            assert late.remark == "Offset has been previously reset"
+            moved = await broker.pull(TOPIC, 2, consumer_group=GROUP)
+            assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+            assert (moved.ext_fields or {})["nextBeginOffset"] == "0"
+            assert (await commit(broker, 2)).remark is None
+            tables_of(broker).savers.request_changed()
+            await tables_of(broker).savers.settle()
+            broker.client.close()
+            await broker.broker.crash()
+        async with OneBroker(tmp_path) as broker:
+            assert (await commit(broker, 2)).remark is None, "it happens once"
 
     run(main())
 
@@ -291,79 +318,6 @@ def test_a_heartbeat_with_many_new_groups_costs_one_save_per_table_off_the_loop(
             assert saves.bytes_inside == sum(sum(written) for written in sizes.values())
             assert (await heartbeat(broker, *groups)).code == ResponseCode.SUCCESS
             assert disk.bytes_of == {}, "the next heartbeat finds everything there"
-
-    run(main())
-
-
-def test_a_topic_that_the_table_has_lost_is_restored_with_its_messages(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main() -> None:
-        async with OneBroker(tmp_path) as broker:
-            await create_topic(broker, TOPIC, 8)
-            for queue_id in (0, 2):
-                assert (await broker.send(TOPIC, queue_id=queue_id)).code == ResponseCode.SUCCESS
-            await create_topic(broker, "empty")
-        for name in ("topics.json", "topics.json.bak"):
-            (tmp_path / "store" / "config" / name).unlink()
-        for attempt in range(2):
-            caplog.clear()
-            async with OneBroker(tmp_path) as broker:
-                assert await bodies(broker, TOPIC) == [b"body"]
-                config = tables_of(broker).topics.get(TOPIC)
-                assert config is not None
-                assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (3, 3, 6)
-                assert not await has_topic(broker, "empty")
-            warned = [one for one in caplog.messages if "restored with 3 queues" in one]
-            assert len(warned) == (attempt == 0), "it is on disk again"
-
-    run(main())
-
-
-@pytest.mark.parametrize("has_manifest", [True, False])
-def test_a_topic_that_an_apache_broker_has_deleted_comes_back_and_is_deleted_here_for_good(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, has_manifest: bool
-) -> None:
-    """An Apache broker removes the topic from its table and its queues, and keeps no note of it."""
-    root = tmp_path / "store"
-
-    async def main() -> None:
-        async with OneBroker(tmp_path) as broker:
-            await prepare(broker)
-            assert (await broker.send("other")).code == ResponseCode.SUCCESS
-        for name in ("topics.json", "topics.json.bak"):
-            file = root / "config" / name
-            table = json.loads(file.read_bytes())
-            table["topicConfigTable"].pop(TOPIC, None)
-            file.write_text(json.dumps(table))
-        shutil.rmtree(root / "consumequeue" / TOPIC)
-        if not has_manifest:
-            (root / "derived.json").unlink()
-        async with OneBroker(tmp_path) as broker:
-            assert await bodies(broker, TOPIC) == [b"0", b"1"]
-            assert any(f"topic {TOPIC}: has messages" in one for one in caplog.messages)
-            answer = await PROMISES["delete a topic"].ask(broker)
-            assert answer.code == ResponseCode.SUCCESS
-        async with OneBroker(tmp_path) as broker:
-            assert await PROMISES["delete a topic"].is_kept(broker)
-            assert await bodies(broker, "other") == [b"body"]
-
-    run(main())
-
-
-def test_a_number_of_queues_that_an_operator_has_reduced_stays_reduced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main() -> None:
-        async with OneBroker(tmp_path) as broker:
-            await create_topic(broker, TOPIC, 4)
-            assert (await broker.send(TOPIC, queue_id=3)).code == ResponseCode.SUCCESS
-            await create_topic(broker, TOPIC, 2)
-        async with OneBroker(tmp_path) as broker:
-            config = tables_of(broker).topics.get(TOPIC)
-            assert config is not None
-            assert config.read_queue_nums == 2
-        assert any("queue 3 has messages" in one for one in caplog.messages)
 
     run(main())
 
