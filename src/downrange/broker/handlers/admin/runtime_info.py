@@ -97,7 +97,7 @@ class RuntimeInfoHandler:
         return response(request, ResponseCode.SUCCESS, body=encode_body(body))
 
     def table(self) -> dict[str, str]:
-        """Everything, by key; those of `ours` are not in RocketMQ, and there if they have a text."""
+        """Everything, by key; `ours` are not in RocketMQ, and left out where there is none."""
         ours = {
             "registrationClash": self._clash(),
             "notReady": self._not_ready(),
