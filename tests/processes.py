@@ -102,10 +102,11 @@ def start_broker(
     *,
     port: int = 0,
     ready: str = BROKER_READY,
+    open_files_max: int | None = None,
 ) -> Server:
     """Start our broker on this or a free loopback port; it is registered when this returns.
 
-    With an empty `ready` nothing is waited for.
+    With an empty `ready` nothing is waited for. `open_files_max` limits the process (`ulimit -n`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_broker_port()
@@ -114,14 +115,24 @@ def start_broker(
     config.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     arguments = ["broker", "-c", str(config), "-n", name_server, "--port", str(port)]
     arguments += ["--store", str(folder / "store")]
-    server = launch("our broker", arguments, f"{LOOPBACK}:{port}", folder / "broker.log")
+    output = folder / "broker.log"
+    server = launch("our broker", arguments, f"{LOOPBACK}:{port}", output, open_files_max)
     server.wait_for(ready)
     return server
 
 
-def launch(name: str, arguments: list[str], address: str, output: Path) -> Server:
+def launch(
+    name: str,
+    arguments: list[str],
+    address: str,
+    output: Path,
+    open_files_max: int | None = None,
+) -> Server:
     """Run the command `downrange` with these arguments; its output goes into a new file."""
     command = [sys.executable, "-m", "downrange.app.cli", *arguments]
+    if open_files_max is not None:
+        # Soft and hard, so that the process cannot raise it again; exec keeps the process id.
+        command = ["sh", "-c", f'ulimit -n {open_files_max} && exec "$0" "$@"', *command]
     with output.open("wb") as sink:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT

@@ -37,6 +37,7 @@ from downrange.store.offset_tables import (
     delay_offsets_file,
 )
 from downrange.store.settings import StoreSettings
+from downrange.store.store_files import StoreFiles
 
 LEVELS = DelayLevels.parse(StoreSettings(root=Path()).delay_levels)
 UNSIGNED = 0xFFFFFFFF
@@ -107,7 +108,7 @@ def test_an_index_built_from_the_log_has_the_same_bytes(capture: str, tmp_path: 
         for key in reader.keys(record.sys_flag, record.properties):
             if not built or built[-1].is_full:
                 path = tmp_path / str(len(built))
-                file = IndexFile(disk, path, INDEX_SLOTS, INDEX_ITEMS, create=True)
+                file = IndexFile(StoreFiles.of(disk), path, INDEX_SLOTS, INDEX_ITEMS, create=True)
                 if built:
                     file.begin_behind(built[-1].end_offset, built[-1].end_timestamp)
                 built.append(file)

@@ -31,6 +31,7 @@ from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.blocking import BlockingThread
 from downrange.runtime.clock import SystemClock
+from downrange.runtime.descriptor_budget import divide, mappings_max
 from downrange.runtime.disk import Disk
 from downrange.runtime.open_files import raise_limit
 from downrange.runtime.service import OnFailure
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     except SettingsError as error:
         _log.critical("cannot start: %s", error)
         return 1
+    budget = divide(raise_limit(), mappings_max(), CONNECTIONS_MAX)
     around = Surroundings(
         network=TcpNetwork(),
         clock=SystemClock(),
@@ -74,9 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         saves=BlockingThread("save tables"),
         scrubs=BlockingThread("scrub log"),
         process_id=os.getpid(),
-        # Logs and queues are files too, and those of a full broker are more than a few.
-        connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
+        connections_max=budget.connections,
         connections=settings.connections,
+        open_files_max=budget.files,
     )
     door = settings.monitoring.door
 

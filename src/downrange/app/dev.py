@@ -23,6 +23,7 @@ from downrange.monitoring.observed_nameserver import ObservedNameServer
 from downrange.monitoring.pages import Observed, Pages
 from downrange.monitoring.readiness import Lifecycle, Phase
 from downrange.remoting.server import CONNECTIONS_MAX
+from downrange.runtime.descriptor_budget import divide, mappings_max
 from downrange.runtime.open_files import raise_limit
 from downrange.runtime.property_text import Property
 from downrange.runtime.service import OnFailure
@@ -124,8 +125,12 @@ def serve(options: DevOptions, out: TextIO) -> int:
     except (SettingsError, ValueError) as error:
         _log.critical("cannot start: %s", error)
         return 1
+    # The name server and the brokers share the process, and what it may open.
+    share = raise_limit() // (options.brokers + 1)
+    budget = divide(share, mappings_max() // options.brokers, CONNECTIONS_MAX)
     parts = Parts(
-        connections_max=min(raise_limit() // 2, CONNECTIONS_MAX),
+        connections_max=budget.connections,
+        open_files_max=budget.files,
         measures_requests=options.http_port >= 0,
     )
     return run_service(lambda on_failure: _DevService(plan, parts, options, out, on_failure))

@@ -23,6 +23,7 @@ from downrange.store.read_only_disk import ReadOnlyDisk
 from downrange.store.recovery import dispatched_end
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.settings import COMMIT_LOG_NAME, StoreSettings
+from downrange.store.store_files import StoreFiles
 from downrange.store.verify import VerifyReport, verify_stopped
 
 
@@ -54,9 +55,9 @@ class StoppedStore:
             )
         _check_unused(directory / "lock")
         self.damages: list[Damage] = []
-        disk = ReadOnlyDisk()
-        self._log = CommitLog(disk, self.settings)
-        self.queues = QueueTable(disk, self.settings)
+        files = StoreFiles.of(ReadOnlyDisk(), self.settings.open_files_max)
+        self._log = CommitLog(files, self.settings)
+        self.queues = QueueTable(files, self.settings)
 
     def open(self) -> None:
         """Map the files; a `StoreError` if they cannot be a store."""

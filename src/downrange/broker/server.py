@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from downrange.broker.assembly import Assembler, Assembly
@@ -40,6 +40,7 @@ from downrange.runtime.disk import Disk
 from downrange.runtime.loop_watch import LoopWatch
 from downrange.runtime.service import OnFailure, Supervisor
 from downrange.store.message_store import MessageStore
+from downrange.store.settings import OPEN_FILES_MAX
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Surroundings:
     process_id: int
     connections_max: int = CONNECTIONS_MAX
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
+    open_files_max: int = OPEN_FILES_MAX
 
 
 class Broker:
@@ -237,7 +239,8 @@ class Broker:
 
     async def _open_store(self, port: int) -> MessageStore:
         """Recovery takes as long as there is log to read; the loop stays free to hear of a stop."""
-        settings = self._store_files.store_settings(self._settings, port)
+        files = self._store_files.store_settings(self._settings, port)
+        settings = replace(files, open_files_max=self._around.open_files_max)
         self._store = store = MessageStore(settings, self._around.disk, self._around.clock)
 
         def open_store() -> None:

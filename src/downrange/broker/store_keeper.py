@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 DISPATCH_COUNT_MAX = 2_000  # then other work gets its turn
 WAITERS_SWEEP_S = 0.1
+DISPATCH_RETRY_S = 0.5
+SYNCS_TOGETHER = 8  # of queue files; then a sync of the log may come in between
 STOP_S_MAX = 30.0  # a disk that has not answered by then is not going to
 
 
@@ -72,6 +74,7 @@ class StoreKeeper:
         every("flush queues", settings.flush.queue_interval_ms / 1000, self._flush_derived)
         every("expire files", settings.retention.interval_ms / 1000, self._expire)
         every("expire flush waiters", WAITERS_SWEEP_S, self._expire_waiters)
+        every("retry dispatch", DISPATCH_RETRY_S, self._retry_dispatch)
         if self._scrubbing is not None:
             self._scrubbing.start()
 
@@ -141,6 +144,12 @@ class StoreKeeper:
         count_max = max(DISPATCH_COUNT_MAX, self._store.pending_count // 2)
         if self._store.dispatch_some(count_max) >= count_max:
             self.note_append()
+        if self._store.dirty_files.needs_sync:
+            self._flush_derived()
+
+    def _retry_dispatch(self) -> None:
+        if self._store.is_dispatch_behind:
+            self._dispatch()
 
     def _fetch_ahead(self) -> None:
         stretch = self._runway.next_stretch()
@@ -173,7 +182,7 @@ class StoreKeeper:
             self._supervisor.spawn("sync log", self._run_flush(job))
 
     async def _run_flush(self, job: FlushJob) -> None:
-        failure = await self._run_in_thread(job)
+        failure = await self._run_in_thread(job.run)
         self._is_flushing = False
         self._shared.ended(self._store.waiting_count)
         self._store.finish_flush(job, failure)
@@ -183,9 +192,9 @@ class StoreKeeper:
         # What was appended meanwhile waits for this turn to end.
         self.note_append()
 
-    async def _run_in_thread(self, job: FlushJob) -> OSError | None:
+    async def _run_in_thread(self, job: Callable[[], None]) -> OSError | None:
         try:
-            await self._syncs.run(job.run)
+            await self._syncs.run(job)
         except OSError as error:
             return error
         return None
@@ -195,20 +204,26 @@ class StoreKeeper:
             self._start_flush()
 
     def _flush_derived(self) -> None:
-        if self._store.dispatched_offset == self._derived_until or self._is_deriving:
+        if self._is_deriving or self._is_stopping:
             return
-        if self._is_stopping:
+        store = self._store
+        if store.dispatched_offset == self._derived_until and not store.dirty_files:
             return
         self._is_deriving = True
         self._supervisor.spawn("sync queues", self._run_derived_flush())
 
     async def _run_derived_flush(self) -> None:
         job = self._store.begin_derived_flush()
-        failure = await self._run_in_thread(job)
+        failure = None
+        for part in job.parts(SYNCS_TOGETHER):
+            failure = await self._run_in_thread(part)
+            if failure is not None:
+                break
         self._is_deriving = False
         if self._store.finish_derived_flush(job, failure):
             self._derived_until = job.end_offset
         self._is_idle.set()
+        self._retry_dispatch()  # for messages that waited for a file to be synced
 
     def _expire(self) -> None:
         try:
@@ -216,6 +231,17 @@ class StoreKeeper:
         except OSError as error:
             # Nothing is lost by files that stay; the next round tries again.
             _log.error("expired files could not be deleted: %s", error)
+        self._follow_log()
+
+    def _follow_log(self) -> None:
+        """Let queues forget what retention has deleted, some per turn of the loop."""
+        try:
+            is_more = self._store.is_open and self._store.retention.follow_some()
+        except OSError as error:
+            _log.error("expired files of queues could not be deleted: %s", error)
+            return
+        if is_more and self._loop is not None and not self._is_stopping:
+            self._loop.call_soon(self._follow_log)
 
     def _expire_waiters(self) -> None:
         if self._store.expire_waiters():

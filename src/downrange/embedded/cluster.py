@@ -229,6 +229,7 @@ class EmbeddedCluster:
                 scrubs=parts.syncs(),
                 process_id=parts.process_id,
                 connections_max=parts.connections_max,
+                open_files_max=parts.open_files_max,
             ),
             on_failure=self._on_failure,
             hooks=parts.hooks,

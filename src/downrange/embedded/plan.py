@@ -15,6 +15,7 @@ from downrange.remoting.server import CONNECTIONS_MAX
 from downrange.runtime.blocking import BlockingRunner, BlockingThread
 from downrange.runtime.clock import Clock, SystemClock
 from downrange.runtime.disk import Disk
+from downrange.store.settings import OPEN_FILES_MAX
 
 BROKERS_MAX: Final = 26  # named by letters
 BROKER_PORT_DISTANCE: Final = 10
@@ -56,4 +57,5 @@ class Parts:
     hooks: BrokerHooks = field(default_factory=BrokerHooks)
     process_id: int = field(default_factory=os.getpid)
     connections_max: int = CONNECTIONS_MAX
+    open_files_max: int = OPEN_FILES_MAX  # of each broker's store
     measures_requests: bool = False  # how long each takes, for who shows it

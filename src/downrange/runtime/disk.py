@@ -77,6 +77,24 @@ class Disk:
         """What a directory holds, by name; a missing directory holds nothing."""
         return sorted(path.iterdir()) if path.is_dir() else []
 
+    def list_names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted; a missing directory holds nothing."""
+        try:
+            return sorted(os.listdir(path))  # noqa: PTH208 - no object per name
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def file_sizes(self, path: Path) -> dict[str, int]:
+        """Names and lengths of the files in a directory; a missing directory holds nothing.
+
+        For directories that are many: it makes no object per file but the name.
+        """
+        try:
+            with os.scandir(path) as entries:
+                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
     def fsync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
         descriptor = os.open(path, os.O_RDONLY)

@@ -5,10 +5,10 @@ A record never crosses files: where it does not fit, a blank record (size = the 
 """
 
 from downrange.protocol.record import BLANK, MAGIC_BLANK
-from downrange.runtime.disk import Disk
-from downrange.store.segment import Segment
+from downrange.store.segment import Reservation, Segment
 from downrange.store.segment_chain import SegmentChain
 from downrange.store.settings import MIB, StoreSettings
+from downrange.store.store_files import StoreFiles
 
 BLANK_BYTES_MIN = BLANK.size  # a record must leave room for a blank one behind it
 RESERVE_BYTES = 16 * MIB
@@ -20,20 +20,22 @@ class CommitLog:
     Owned by one thread; a sync of its segments may run in another.
     """
 
-    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+    def __init__(self, files: StoreFiles, settings: StoreSettings) -> None:
+        reserve_bytes = min(RESERVE_BYTES, settings.segment_bytes)
         self.chain = SegmentChain(
-            disk,
+            files.disk,
             settings.commit_log_path,
             settings.segment_bytes,
-            reserve_bytes=min(RESERVE_BYTES, settings.segment_bytes),
+            reservation=Reservation(reserve_bytes, reserve_bytes),
+            pool=files.pool,
             paths=settings.log_paths,
         )
         self._last: Segment | None = None
 
     def load(self) -> None:
-        """Map the files; where the log ends is for recovery to find."""
+        """Find the files; where the log ends is for recovery to find."""
         self.chain.load()
-        self._last = self.chain.segments[-1] if self.chain.segments else None
+        self._follow_chain()
 
     @property
     def last(self) -> Segment | None:
@@ -97,10 +99,18 @@ class CommitLog:
     def cut(self, offset: int) -> None:
         """Forget everything from `offset` on."""
         self.chain.cut(offset)
-        self._last = self.chain.segments[-1] if self.chain.segments else None
+        self._follow_chain()
+
+    def note_durable(self, offset: int) -> None:
+        """Records below `offset` are durable, those behind are not: their files stay open."""
+        for segment in reversed(self.chain.segments):
+            is_dirty = segment is self._last or segment.end_offset > offset
+            if not is_dirty and not segment.is_dirty:
+                break  # so are all before it
+            segment.is_dirty = is_dirty
 
     def close(self) -> None:
-        """Unmap the files."""
+        """Close the files."""
         self.chain.close()
         self._last = None
 
@@ -123,7 +133,14 @@ class CommitLog:
         if full is not None:
             full.reserve(position + BLANK_BYTES_MIN)  # may fail, so before the new file
         segment = self.chain.roll()
+        segment.is_dirty = True
         if full is not None and full.size - position >= BLANK_BYTES_MIN:
             BLANK.pack_into(full.map, position, full.size - position, MAGIC_BLANK)
         self._last = segment
         return segment
+
+    def _follow_chain(self) -> None:
+        self._last = self.chain.segments[-1] if self.chain.segments else None
+        if self._last is not None:
+            self._last.open()
+            self._last.is_dirty = True  # it is written to, so it stays open

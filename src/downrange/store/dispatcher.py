@@ -1,12 +1,17 @@
-"""Brings appended records, in order, into consume queues, key index and the ears of listeners."""
+"""Puts appended records into consume queues and key index, in order, and tells listeners.
+
+A queue that fails does not hold up others: its messages move to the backlog and are retried.
+"""
 
 import logging
 from collections import deque
 from collections.abc import Callable, Container
 from itertools import islice
 
+from downrange.runtime.clock import Clock
 from downrange.store.commit_log import CommitLog
 from downrange.store.consume_queue import ENTRY, ConsumeQueue
+from downrange.store.dispatch_backlog import DispatchBacklog
 from downrange.store.dispatch_entry import DispatchEntry, EntryReader, is_queued
 from downrange.store.key_index import KeyIndex
 from downrange.store.queue_table import QueueTable
@@ -24,10 +29,11 @@ ArrivalListener = Callable[[str, int, int, int, int, bytes], None]
 
 
 class Dispatcher:
-    """Makes records visible, each exactly once and in the order of the log.
+    """Makes records visible, each exactly once, those of a queue in the order of the log.
 
-    `offset` is the physical offset up to which everything is dispatched. A failure of the disk
-    leaves it where it was, and the next call tries again.
+    `position` is the physical offset below which every record was looked at: it is visible, or its
+    queue has failed and it waits in the backlog. If the key index fails, or the backlog is full,
+    `position` stays where it is, and the next call tries again.
     """
 
     def __init__(
@@ -36,7 +42,11 @@ class Dispatcher:
         queues: QueueTable,
         index: KeyIndex | None,
         entries: EntryReader,
+        clock: Clock,
+        backlog: DispatchBacklog,
     ) -> None:
+        self._monotonic_s = clock.monotonic_s
+        self.backlog = backlog
         self._log = log
         self._queues = queues
         self._index = index
@@ -45,13 +55,23 @@ class Dispatcher:
         self._listeners: list[tuple[ArrivalListener, Container[str] | None]] = []
         self._rereads = False
         self.deleted_below: dict[str, int] = {}
-        self.offset = 0
-        self.store_timestamp = 0
+        self.position = 0
+        self._store_timestamp = 0
 
     def start_at(self, offset: int, store_timestamp: int) -> None:
         """Count everything below `offset` as dispatched."""
-        self.offset = offset
-        self.store_timestamp = store_timestamp
+        self.position = offset
+        self._store_timestamp = store_timestamp
+
+    @property
+    def offset(self) -> int:
+        """The physical offset below which everything is visible."""
+        return self.backlog.first()[0] if self.backlog else self.position
+
+    @property
+    def store_timestamp(self) -> int:
+        """The store time up to which everything is visible."""
+        return self.backlog.first()[1] - 1 if self.backlog else self._store_timestamp
 
     def add_listener(self, listener: ArrivalListener, topics: Container[str] | None = None) -> None:
         """Have `listener` called for every message that becomes visible.
@@ -63,7 +83,7 @@ class Dispatcher:
     @property
     def pending_count(self) -> int:
         """How many wait to be dispatched; those that are to be read again are not counted."""
-        return len(self._pending)
+        return len(self._pending) + self.backlog.count
 
     def offer(self, entry: DispatchEntry) -> None:
         """Take note of a record that was just appended."""
@@ -85,12 +105,22 @@ class Dispatcher:
         for _ in range(len(self._pending)):
             queue, queued, *_ = entry = self._pending.popleft()
             self._pending.append((queue, queued and queue.topic != topic, *entry[2:]))
+        self.backlog.drop_topic(topic)
 
     def dispatch_some(self, limit_offset: int, count_max: int = 10_000) -> int:
-        """Dispatch records that end at or below `limit_offset`; returns how many."""
+        """Dispatch records that end at or below `limit_offset`; returns how many became visible.
+
+        `OSError` if the key index does not take their keys.
+        """
         pending = self._pending
-        count = 0
+        count = visible_count = 0
         batch_max = _BATCH_MAX
+        if self.backlog:
+            visible = self.backlog.retry(self._monotonic_s(), count_max)
+            self._tell(visible)
+            count = visible_count = len(visible)
+            if self.backlog.is_full:
+                return count
         while pending and count < count_max:
             batch = list(islice(pending, min(batch_max, count_max - count)))
             is_cut = batch[-1][3] + batch[-1][4] > limit_offset
@@ -98,7 +128,7 @@ class Dispatcher:
                 batch = [entry for entry in batch if entry[3] + entry[4] <= limit_offset]
             try:
                 if batch:
-                    self._dispatch(batch)
+                    visible_count += self._dispatch(batch)
             except OSError:
                 if len(batch) == 1:
                     raise
@@ -110,11 +140,11 @@ class Dispatcher:
                 for _ in batch:
                     pending.popleft()
             count += len(batch)
-            if is_cut:
-                return count
+            if is_cut or self.backlog.is_full:
+                return visible_count
         if self._rereads and not pending and count < count_max:
-            count += self._reread(limit_offset, count_max - count)
-        return count
+            visible_count += self._reread(limit_offset, count_max - count)
+        return visible_count
 
     def entry_of(self, scanned: Scanned) -> DispatchEntry:
         """What dispatch needs to know of a record that was read from the log."""
@@ -135,12 +165,16 @@ class Dispatcher:
             properties,
         )
 
-    def _dispatch(self, batch: list[DispatchEntry]) -> None:
+    def _dispatch(self, batch: list[DispatchEntry]) -> int:
         # After a failure half-way the same entries come again: what they left behind is kept.
         rows: dict[ConsumeQueue, list[bytes]] = {}
+        failures: dict[ConsumeQueue, OSError] = {}
         current: ConsumeQueue | None = None
         waiting: list[bytes] = []
         expected = 0
+        everything = batch
+        if self.backlog:
+            batch = [entry for entry in batch if not entry[1] or entry[0] not in self.backlog]
         for queue, queued, queue_offset, physical_offset, size, tag_code, _, _, _ in batch:
             if queue is not current:
                 current, waiting = queue, rows.setdefault(queue, [])
@@ -150,30 +184,58 @@ class Dispatcher:
             if queue_offset == expected:
                 waiting.append(_pack_entry(physical_offset, size, tag_code))
                 expected += 1
-            else:  # one before it was passed over, damaged
-                queue.put_all(waiting)
+            elif queue not in failures:  # one before it was passed over, damaged
+                try:
+                    if waiting:
+                        queue.put_all(waiting)
+                    queue.restore(queue_offset, physical_offset, size, tag_code)
+                except OSError as error:
+                    failures[queue] = error
                 waiting.clear()
-                queue.restore(queue_offset, physical_offset, size, tag_code)
                 expected = queue.max_offset
         for queue, waiting in rows.items():
-            if waiting:
-                queue.put_all(waiting)
+            if waiting and queue not in failures:
+                try:
+                    queue.put_all(waiting)
+                except OSError as error:
+                    failures[queue] = error
         if self._index is not None:
-            self._index.put_batch(batch)
-        *_, physical_offset, size, _, stored_ms, _, _ = batch[-1]
-        self.offset = physical_offset + size
-        self.store_timestamp = stored_ms
+            self._index.put_batch(everything)
+        *_, physical_offset, size, _, stored_ms, _, _ = everything[-1]
+        self.position = physical_offset + size
+        self._store_timestamp = stored_ms
+        if failures or batch is not everything:
+            batch = self._set_aside(everything, failures)
+        self._tell(batch)
+        return len(batch)
+
+    def _set_aside(
+        self, batch: list[DispatchEntry], failures: dict[ConsumeQueue, OSError]
+    ) -> list[DispatchEntry]:
+        """Keep in the backlog what its queue has not taken; returns the rest."""
+        backlog, now_s = self.backlog, self._monotonic_s()
+        visible: list[DispatchEntry] = []
+        for entry in batch:
+            queue, queued, queue_offset, *_ = entry
+            if queued and queue_offset >= queue.max_offset:
+                backlog.add((entry,), now_s, failures.get(queue))
+            else:
+                visible.append(entry)
+        return visible
+
+    def _tell(self, batch: list[DispatchEntry]) -> None:
+        """Tell listeners of messages that have become visible."""
         for listener, topics in self._listeners:
-            if topics is not None and not any(queue.topic in topics for queue in rows):
+            if topics is not None and not any(entry[0].topic in topics for entry in batch):
                 continue  # mostly nobody waits for any of them
             for queue, queued, queue_offset, _, _, tag_code, stored_ms, _, text in batch:
                 if queued and (topics is None or queue.topic in topics):
                     listener(queue.topic, queue.queue_id, queue_offset, tag_code, stored_ms, text)
 
     def _reread(self, limit_offset: int, count_max: int) -> int:
-        count = 0
+        count = visible_count = 0
         scanner = LogScanner(self._log, _report, check_crc=False)
-        records = scanner.scan(self.offset, limit_offset)
+        records = scanner.scan(self.position, limit_offset)
         while count < count_max:
             batch = [
                 self.entry_of(scanned)
@@ -183,9 +245,11 @@ class Dispatcher:
                 if limit_offset >= self._log.max_offset:
                     self._rereads = False
                 break
-            self._dispatch(batch)
+            visible_count += self._dispatch(batch)
             count += len(batch)
-        return count
+            if self.backlog.is_full:
+                break
+        return visible_count
 
 
 def _report(damage: Damage, _offset: int) -> None:

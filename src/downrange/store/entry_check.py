@@ -8,9 +8,17 @@ from downrange.store.consume_queue import FILLER_SIZE, HOLE_TAG, ConsumeQueue
 from downrange.store.dispatch_entry import is_queued
 
 
-def is_borne_out(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Whether the record names this very queue, offset and place; holes and fillers need none."""
-    physical_offset, size, tag_code = queue.entry(queue_offset)
+def is_borne_out(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    queue_offset: int,
+    entry: tuple[int, int, int] | None = None,
+) -> bool:
+    """Whether the record names this very queue, offset and place; holes and fillers need none.
+
+    `entry` is the entry, if the caller has it.
+    """
+    physical_offset, size, tag_code = entry or queue.entry(queue_offset)
     if tag_code == HOLE_TAG or size == FILLER_SIZE:
         return True
     record = _record(log, physical_offset, size)
@@ -37,6 +45,8 @@ def last_borne_out(log: CommitLog, queue: ConsumeQueue) -> int | None:
     """
     first = queue.first_offset
     last = queue.max_offset - 1
+    if last >= first and is_borne_out(log, queue, last, queue.newest_entry()):
+        return None  # nearly always, and without opening a file
     for queue_offset in range(last, first - 1, -1):
         physical_offset = queue.entry(queue_offset)[0]
         if is_borne_out(log, queue, queue_offset):

@@ -50,6 +50,7 @@ class PutStatus(Enum):
     SHUT_DOWN = ("SERVICE_NOT_AVAILABLE", "the store is shut down")
     SLAVE = ("SERVICE_NOT_AVAILABLE", "this store belongs to a slave")
     NOT_WRITABLE = ("SERVICE_NOT_AVAILABLE", "the store is read-only after an I/O error")
+    DISPATCH_STALLED = ("SERVICE_NOT_AVAILABLE", "messages do not become visible to consumers")
     DISK_FULL = ("SERVICE_NOT_AVAILABLE", "the disk is too full")
     TOPIC_TOO_LONG = ("MESSAGE_ILLEGAL", "the topic's name is too long for its record")
     BODY_TOO_LARGE = ("MESSAGE_ILLEGAL", "the message is larger than allowed")

@@ -6,18 +6,13 @@ every record appended before it began, so all that wait for them are freed toget
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
-from downrange.runtime.disk import Disk
-from downrange.store.checkpoint import Checkpoint, CheckpointFile
+from downrange.store.checkpoint import Checkpoint
 from downrange.store.commit_log import CommitLog
-from downrange.store.consume_queue import ENTRY_BYTES
 from downrange.store.errors import PutStatus
-from downrange.store.key_index import KeyIndex
-from downrange.store.queue_table import QueueTable
 from downrange.store.settings import FlushSettings
 
 PAGE_BYTES = 4096
@@ -35,8 +30,15 @@ class FlushJob:
 
     def run(self) -> None:
         """Sync; blocks, may run in any thread. `OSError` means that nothing is promised."""
-        for sync in self.syncs:
-            sync()
+        _run_all(self.syncs)
+
+    def parts(self, count: int) -> Iterator[Callable[[], None]]:
+        """The same work in parts of so many syncs, to be run one after the other.
+
+        The caller runs no further part if one has failed.
+        """
+        for start in range(0, len(self.syncs), count):
+            yield partial(_run_all, self.syncs[start : start + count])
 
     def try_run(self) -> OSError | None:
         """Run it here; returns the error instead of raising it."""
@@ -45,13 +47,6 @@ class FlushJob:
         except OSError as error:
             return error
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedFlushJob(FlushJob):
-    """Its last step writes the checkpoint, which vouches for those before it."""
-
-    checkpoint: Checkpoint
 
 
 class LogFlush:
@@ -74,6 +69,7 @@ class LogFlush:
         """Count everything below `offset` as durable."""
         self.durable_offset = offset
         self.durable_timestamp = store_timestamp
+        self._log.note_durable(offset)
 
     def vouch(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint with what is known of the log."""
@@ -111,101 +107,7 @@ class LogFlush:
         elif self.failure is None:
             self.durable_offset = max(self.durable_offset, job.end_offset)
             self.durable_timestamp = max(self.durable_timestamp, job.store_timestamp)
-
-
-class DerivedFlush:
-    """Syncs consume queues and key index; a crash loses what is not synced, recovery rebuilds it.
-
-    The checkpoint vouches for files and for their names, so a job syncs the directories of new
-    files too: a queue or index file without a durable name disappears at a power failure, and
-    recovery does not read the part of the log that would bring it back.
-    """
-
-    def __init__(
-        self,
-        disk: Disk,
-        queues: QueueTable,
-        index: KeyIndex | None,
-        checkpoint_file: CheckpointFile,
-    ) -> None:
-        self._disk = disk
-        self._queues = queues
-        self._index = index
-        self._checkpoint_file = checkpoint_file
-        self._synced: dict[tuple[str, int], int] = {}  # queue -> its max offset at the last sync
-        self._named: set[Path] = set()  # queue directories whose names are durable
-        self._full_index: set[Path] = set()  # index files that were full at their last sync
-        self._index_files: set[Path] = set()  # index files whose names are durable
-
-    def trust_queues(self) -> None:
-        """Take the queues that recovery found for durable: the store was closed gracefully."""
-        for queue in self._queues:
-            self._synced[queue.topic, queue.queue_id] = queue.max_offset
-            self._named.add(queue.chain.directory)
-
-    def begin(
-        self, dispatched_offset: int, store_timestamp: int, of_log: Checkpoint
-    ) -> DerivedFlushJob:
-        """The work that makes every entry put so far durable; `of_log` holds for the log."""
-        directories: set[Path] = set()
-        syncs = self._queue_syncs(directories)
-        index_timestamp, queue_offset = 0, dispatched_offset
-        if self._index is not None and self._index.files:
-            syncs += self._index_syncs(self._index, directories)
-            finished = [file for file in self._index.files if file.is_full]
-            # An Apache broker that finds a crash deletes the unfinished index file, and indexes
-            # again from where the checkpoint says that queues end: so that must not be later.
-            index_timestamp = finished[-1].end_timestamp if finished else 0
-            if len(finished) < len(self._index.files):
-                queue_offset = min(queue_offset, finished[-1].end_offset if finished else 0)
-                store_timestamp = min(store_timestamp, index_timestamp)
-        checkpoint = replace(
-            of_log,
-            queue_timestamp=store_timestamp,
-            index_timestamp=index_timestamp,
-            queue_offset=queue_offset,
-        )
-        syncs += [partial(self._disk.fsync_directory, path) for path in sorted(directories)]
-        syncs.append(partial(self._checkpoint_file.save, checkpoint))
-        return DerivedFlushJob(tuple(syncs), dispatched_offset, store_timestamp, checkpoint)
-
-    def _queue_syncs(self, directories: set[Path]) -> list[Callable[[], None]]:
-        syncs: list[Callable[[], None]] = []
-        for queue in self._queues:
-            name = (queue.topic, queue.queue_id)
-            synced = self._synced.get(name, 0)
-            if queue.max_offset != synced:
-                first_byte = min(synced, queue.max_offset) * ENTRY_BYTES
-                syncs += [segment.sync for segment in queue.chain.segments_from(first_byte)]
-                self._synced[name] = queue.max_offset
-                directory = queue.chain.directory
-                if directory not in self._named:
-                    self._named.add(directory)
-                    # TOPIC/QUEUE and its names; an Apache broker syncs none of these.
-                    directories.update((directory, directory.parent, directory.parent.parent))
-        return syncs
-
-    def _index_syncs(self, index: KeyIndex, directories: set[Path]) -> list[Callable[[], None]]:
-        syncs = [file.sync for file in index.files if file.path not in self._full_index]
-        self._full_index = {file.path for file in index.files if file.is_full}
-        paths = {file.path for file in index.files}
-        for path in paths - self._index_files:
-            directories.update((path.parent, path.parent.parent))
-        self._index_files = paths
-        return syncs
-
-    def forget(self) -> None:
-        """Take nothing for durable: a sync has failed."""
-        self._synced.clear()
-        self._named.clear()
-        self._full_index.clear()
-        self._index_files.clear()
-
-    def forget_topic(self, topic: str) -> None:
-        """Its queues were deleted; new ones of the same name start with nothing synced."""
-        for name in [name for name in self._synced if name[0] == topic]:
-            del self._synced[name]
-        self._named = {path for path in self._named if path.parent.name != topic}
+            self._log.note_durable(self.durable_offset)
 
 
 class FlushWaiters:
@@ -256,3 +158,8 @@ class FlushWaiters:
         _, _, release, count = self._line.popleft()
         self._count -= count
         release(status)
+
+
+def _run_all(syncs: Iterable[Callable[[], None]]) -> None:
+    for sync in syncs:
+        sync()

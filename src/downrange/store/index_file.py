@@ -11,14 +11,14 @@
                      number of the next older item of the slot 4
 """
 
-import mmap
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
 
-from downrange.runtime.disk import Disk
+from downrange.store.mapped_file import MappedFile
+from downrange.store.store_files import StoreFiles
 
 HEADER = Struct(">qqqqii")
 SLOT = Struct(">i")
@@ -36,16 +36,16 @@ _pack_slot = SLOT.pack_into
 _unpack_slot = SLOT.unpack_from
 
 
-class IndexFile:
-    """A mapped index file; one thread writes and reads it, a sync may run in another."""
+class IndexFile(MappedFile):
+    """An index file; one thread writes and reads it, a sync may run in another.
+
+    The header is known whether the file is open or not. Only the newest file is written.
+    """
 
     __slots__ = (
-        "_descriptor",
-        "_disk",
+        "_dirty",
         "_items_start",
-        "_map",
         "_reserved",
-        "_size",
         "_slots",
         "begin_offset",
         "begin_timestamp",
@@ -53,28 +53,27 @@ class IndexFile:
         "count_max",
         "end_offset",
         "end_timestamp",
-        "path",
         "slots_used",
     )
 
-    def __init__(self, disk: Disk, path: Path, slots: int, items: int, *, create: bool) -> None:
-        self._disk = disk
-        self.path = path
+    def __init__(
+        self, files: StoreFiles, path: Path, slots: int, items: int, *, create: bool
+    ) -> None:
+        size = index_file_bytes(slots, items)
+        super().__init__(files.disk, files.pool, path.parent, path.name, size)
+        self._dirty = files.dirty
         self._slots = slots
         self.count_max = items
         self._items_start = HEADER.size + slots * SLOT.size
-        self._size = index_file_bytes(slots, items)
-        self._descriptor = disk.open_file(path, create=create)
-        try:
-            if create:
-                disk.truncate(self._descriptor, self._size)
+        files.pool.open(self, create=create)
+        if create:
+            try:
                 # Slots are written all over their area, so all of it must have blocks at once.
-                disk.allocate(self._descriptor, 0, self._items_start)
-            self._map: mmap.mmap = disk.map(self._descriptor, self._size)
-        except BaseException:
-            disk.close_file(self._descriptor)
-            raise
-        header: tuple[int, int, int, int, int, int] = HEADER.unpack_from(self._map, 0)
+                files.disk.allocate(self._descriptor, 0, self._items_start)
+            except OSError:
+                self.close()
+                raise
+        header: tuple[int, int, int, int, int, int] = HEADER.unpack_from(self.map, 0)
         self.begin_timestamp, self.end_timestamp = header[0:2]
         self.begin_offset, self.end_offset = header[2:4]
         self.slots_used = header[4]
@@ -100,11 +99,14 @@ class IndexFile:
         """Take over the bounds of the file before this one, as RocketMQ does for a new file."""
         self.begin_offset = self.end_offset = offset
         self.begin_timestamp = self.end_timestamp = timestamp
+        self._write()
         self._write_header()
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
         """Add a key; the caller has made sure that the file is not full."""
-        buffer = self._map
+        if not self.is_dirty:
+            self._write()
+        buffer = self.map
         count = self.count
         slot_position = _HEADER_BYTES + key_hash % self._slots * 4
         (older,) = _unpack_slot(buffer, slot_position)
@@ -137,7 +139,9 @@ class IndexFile:
 
     def put_all(self, items: list[IndexItem]) -> None:
         """Add keys with one header; they must fit, be few, and not be the file's first."""
-        buffer, slots = self._map, self._slots
+        if not self.is_dirty:
+            self._write()
+        buffer, slots = self.map, self._slots
         count = number = self.count
         assert count > 1
         assert len(items) <= ITEMS_TOGETHER_MAX
@@ -181,7 +185,8 @@ class IndexFile:
         if self.count == 1:
             return max(self.end_offset, 0)
         number = max(self.count - ITEMS_TOGETHER_MAX, 1)
-        _, offset, _, _ = ITEM.unpack_from(self._map, self._item_position(number))
+        self.open()
+        _, offset, _, _ = ITEM.unpack_from(self.map, self._item_position(number))
         return max(min(int(offset), self.end_offset), 0)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
@@ -193,12 +198,13 @@ class IndexFile:
 
         Times are kept in whole seconds, so a message up to a second outside may be among them.
         """
-        (number,) = SLOT.unpack_from(self._map, HEADER.size + key_hash % self._slots * SLOT.size)
+        self.open()
+        (number,) = SLOT.unpack_from(self.map, HEADER.size + key_hash % self._slots * SLOT.size)
         previous = self.count
         # Chains lead to ever smaller numbers; a damaged one that does not is left at once.
         while 0 < number < previous:
             item_hash, physical_offset, seconds, older = ITEM.unpack_from(
-                self._map, self._item_position(number)
+                self.map, self._item_position(number)
             )
             stored_ms = self._stored_ms(number, seconds)
             if stored_ms + 1000 <= begin_ms:
@@ -209,12 +215,13 @@ class IndexFile:
 
     def reachable(self) -> Iterator[tuple[int, int]]:
         """Key hash and physical offset of everything that a look-up can find."""
+        self.open()
         for slot in range(self._slots):
-            (number,) = SLOT.unpack_from(self._map, HEADER.size + slot * SLOT.size)
+            (number,) = SLOT.unpack_from(self.map, HEADER.size + slot * SLOT.size)
             previous = self.count
             while 0 < number < previous:
                 key_hash, physical_offset, _, older = ITEM.unpack_from(
-                    self._map, self._item_position(number)
+                    self.map, self._item_position(number)
                 )
                 if key_hash % self._slots == slot:
                     yield key_hash, physical_offset
@@ -223,23 +230,26 @@ class IndexFile:
     def cut(self, physical_end: int) -> int:
         """Take back the keys of messages at or behind `physical_end`; returns how many."""
         taken_back = 0
+        self.open()
         while self.count > 1:
             number = self.count - 1
             key_hash, physical_offset, _, older = ITEM.unpack_from(
-                self._map, self._item_position(number)
+                self.map, self._item_position(number)
             )
             if physical_offset < physical_end:
                 break
+            if not self.is_dirty:
+                self._write()
             slot = abs(key_hash) % self._slots
             slot_position = HEADER.size + slot * SLOT.size
-            (newest,) = SLOT.unpack_from(self._map, slot_position)
+            (newest,) = SLOT.unpack_from(self.map, slot_position)
             # One that is not of this slot was written in part by a process that was killed.
             if newest == number or (
                 not self._is_in_slot(newest, slot) and (not older or self._is_in_slot(older, slot))
             ):
-                SLOT.pack_into(self._map, slot_position, older)
+                SLOT.pack_into(self.map, slot_position, older)
             self.slots_used = max(self.slots_used - (not older), 0)
-            ITEM.pack_into(self._map, self._item_position(number), 0, 0, 0, 0)
+            ITEM.pack_into(self.map, self._item_position(number), 0, 0, 0, 0)
             self.count = number
             taken_back += 1
         if taken_back:
@@ -251,22 +261,14 @@ class IndexFile:
         """Whether an item's key belongs to a slot."""
         if not 0 < number < self.count:
             return False
-        key_hash = ITEM.unpack_from(self._map, self._item_position(number))[0]
+        key_hash = ITEM.unpack_from(self.map, self._item_position(number))[0]
         return bool(abs(key_hash) % self._slots == slot)
 
     def checksum(self) -> int:
         """CRC32 of everything that is in use."""
-        with memoryview(self._map) as view, view[: self._item_position(self.count)] as used:
+        self.open()
+        with memoryview(self.map) as view, view[: self._item_position(self.count)] as used:
             return crc32(used)
-
-    def sync(self) -> None:
-        """Make the content durable; may block."""
-        self._disk.sync(self._descriptor)
-
-    def close(self) -> None:
-        """Unmap and close."""
-        self._map.close()
-        self._disk.close_file(self._descriptor)
 
     def _stored_ms(self, number: int, seconds: int) -> int:
         # The first item's seconds count from the end of the file before, as in RocketMQ.
@@ -281,19 +283,24 @@ class IndexFile:
             self.end_timestamp = self.begin_timestamp
             return
         _, self.end_offset, seconds, _ = ITEM.unpack_from(
-            self._map, self._item_position(self.count - 1)
+            self.map, self._item_position(self.count - 1)
         )
         self.end_timestamp = self._stored_ms(self.count - 1, seconds)
 
     def _reserve(self, end: int) -> None:
-        target = min(self._size, end + RESERVE_BYTES)
+        target = min(self.size, end + RESERVE_BYTES)
         self._disk.allocate(self._descriptor, self._reserved, target - self._reserved)
         self._reserved = target
+
+    def _write(self) -> None:
+        """Have the file open and synced with the next flush: it is written now."""
+        self.open()
+        self._dirty.note(self)
 
     def _write_header(self) -> None:
         # Copied in one piece: `pack_into` writes byte after byte, and half a count, left by a
         # process that is killed, would hide keys that were put long ago.
-        self._map[:_HEADER_BYTES] = HEADER.pack(
+        self.map[:_HEADER_BYTES] = HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_offset,

@@ -22,10 +22,10 @@ from downrange.protocol.java_hash import (
     java_hash,
 )
 from downrange.runtime.clock import Clock
-from downrange.runtime.disk import Disk
 from downrange.store.dispatch_entry import TAG_KEY_PREFIX, DispatchEntry
 from downrange.store.index_file import ITEMS_TOGETHER_MAX, IndexFile, IndexItem, index_file_bytes
 from downrange.store.settings import StoreSettings
+from downrange.store.store_files import StoreFiles
 
 _log = logging.getLogger(__name__)
 _NAME = re.compile(r"\d{17}")
@@ -55,8 +55,9 @@ class _TopicHashes:
 class KeyIndex:
     """Puts keys of dispatched messages and finds their physical offsets."""
 
-    def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
-        self._disk = disk
+    def __init__(self, files: StoreFiles, clock: Clock, settings: StoreSettings) -> None:
+        self._files = files
+        self._disk = files.disk
         self._clock = clock
         self._directory = settings.index_path
         self._slots = settings.index_slots
@@ -66,14 +67,14 @@ class KeyIndex:
         self._last: IndexFile | None = None
 
     def load(self) -> list[Path]:
-        """Map the files; removes those that cannot be index files and returns their names."""
+        """Read the headers; removes files that cannot be index files and returns their names."""
         removed = []
         expected = index_file_bytes(self._slots, self._items)
         for path in self._disk.list_directory(self._directory):
             if not _NAME.fullmatch(path.name):
                 continue
             if self._disk.size(path) == expected:
-                file = IndexFile(self._disk, path, self._slots, self._items, create=False)
+                file = IndexFile(self._files, path, self._slots, self._items, create=False)
                 if file.is_sound:
                     self.files.append(file)
                     continue
@@ -207,7 +208,7 @@ class KeyIndex:
         return dropped
 
     def close(self) -> None:
-        """Unmap the files."""
+        """Close the files."""
         for file in self.files:
             file.close()
         self.files.clear()
@@ -222,10 +223,12 @@ class KeyIndex:
             name = str(int(self._last.path.name) + 1)
         path = self._directory / name
         try:
-            file = IndexFile(self._disk, path, self._slots, self._items, create=True)
+            file = IndexFile(self._files, path, self._slots, self._items, create=True)
         except OSError:
             self._disk.unlink(path)
             raise
+        self._files.dirty.note(file)
+        self._files.dirty.note_names(self._directory, self._directory.parent)
         if self._last is not None:
             file.begin_behind(self._last.end_offset, self._last.end_timestamp)
         self.files.append(file)
@@ -233,7 +236,8 @@ class KeyIndex:
         return file
 
     def _remove(self, file: IndexFile) -> None:
-        file.close()
+        file.close()  # if a sync needs it, the pool closes it later
+        self._files.dirty.forget(file)
         self._disk.unlink(file.path)
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from downrange.runtime.disk import Disk
-from downrange.store.consume_queue import ConsumeQueue
+from downrange.store.commit_log import CommitLog
+from downrange.store.consume_queue import ConsumeQueue, OnDamagedFile, Positions
 from downrange.store.key_index import KeyIndex
-from downrange.store.queue_table import QueueTable
+from downrange.store.ownership import LastStop
+from downrange.store.queue_table import KnownPositions, QueueTable
 from downrange.store.recovery import dispatched_end
 
 FILE_NAME = "derived.json"
@@ -29,8 +31,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # Topic -> queue id -> file's first byte -> bytes in use, checksum.
     queue_files: dict[str, dict[int, dict[int, tuple[int, int]]]] = {}
     log_start: int = 0
+    # Where the log ended, and what was known of each queue then without opening its files.
+    log_end: int = -1
+    positions: dict[str, dict[int, Positions]] = {}
     # Topic -> physical offset: its records below are those of a topic that was deleted.
     deleted_below: dict[str, int] = {}
+
+    def watch(self, queues: QueueTable, on_damaged_file: OnDamagedFile) -> None:
+        """Have each file of a queue compared with its checksum when it is first read."""
+        for queue in queues:
+            queue.checksums = self.queue_files.get(queue.topic, {}).get(queue.queue_id, {})
+            queue.on_damaged_file = on_damaged_file
 
     def missing_queues(self, queues: QueueTable) -> list[str]:
         """The queues that have fewer entries than they had."""
@@ -88,12 +99,16 @@ class ManifestFile:
         index: KeyIndex | None,
         deleted_below: dict[str, int],
         log_start: int,
+        log_end: int,
     ) -> None:
         """Write down what there is now; durable when this returns."""
         bounds: dict[str, dict[int, int]] = {}
         first_offsets: dict[str, dict[int, int]] = {}
         queue_files: dict[str, dict[int, dict[int, tuple[int, int]]]] = {}
+        positions: dict[str, dict[int, Positions]] = {}
         for queue in queues:
+            if queue.max_offset > queue.first_offset:
+                positions.setdefault(queue.topic, {})[queue.queue_id] = queue.positions
             if queue.max_offset:
                 bounds.setdefault(queue.topic, {})[queue.queue_id] = queue.max_offset
                 checksums = queue.file_checksums()
@@ -108,12 +123,32 @@ class ManifestFile:
             deleted_below=deleted_below,
             first_offsets=first_offsets,
             log_start=log_start,
+            log_end=log_end,
             queue_files=queue_files,
+            positions=positions,
         )
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))
         self._disk.rename(fresh, self._path)
         self._disk.fsync_directory(self._path.parent)
+
+
+def known_positions(
+    manifest: Manifest | None, log: CommitLog, last_stop: LastStop
+) -> KnownPositions | None:
+    """Positions of queues that were closed gracefully, if nothing was appended since."""
+    if manifest is None or last_stop is not LastStop.CLEAN:
+        return None
+    return manifest.positions if _ends_at(log, manifest.log_end) else None
+
+
+def _ends_at(log: CommitLog, offset: int) -> bool:
+    """Whether the log's last file ends here, or nothing follows in it."""
+    last = log.last
+    if last is None or not last.base_offset <= offset <= last.base_offset + last.size:
+        return False
+    start = offset - last.base_offset
+    return not any(last.map[start : start + 4])  # the size of a record; a roll fills the rest
 
 
 def is_as_left(manifest: Manifest | None, queues: QueueTable) -> bool:

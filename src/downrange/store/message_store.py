@@ -15,32 +15,30 @@ from downrange.store.appender import Appender
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
 from downrange.store.deleted_topics import DeletedTopics
+from downrange.store.derived_flush import DerivedFlush, DerivedFlushJob
 from downrange.store.disk_watch import DiskWatch
+from downrange.store.dispatch_backlog import DispatchBacklog
 from downrange.store.dispatch_entry import EntryReader
+from downrange.store.dispatch_watch import DispatchWatch
 from downrange.store.dispatcher import ArrivalListener, Dispatcher
 from downrange.store.errors import AppendRefusedError, PutStatus, StoreUnavailableError
-from downrange.store.flush import (
-    DerivedFlush,
-    DerivedFlushJob,
-    FlushJob,
-    FlushWaiters,
-    LogFlush,
-    Release,
-)
+from downrange.store.flush import FlushJob, FlushWaiters, LogFlush, Release
 from downrange.store.key_index import KeyIndex
 from downrange.store.lookup import Lookup
-from downrange.store.manifest import Manifest, ManifestFile, is_as_left
+from downrange.store.manifest import ManifestFile, is_as_left, known_positions
 from downrange.store.missing_log import MissingLog
 from downrange.store.ownership import LastStop, Ownership
 from downrange.store.queue_table import QueueTable
 from downrange.store.reader import QueueReader
 from downrange.store.recovery import Recovery, RecoveryReport
 from downrange.store.recovery_plan import RecoveryPlanner
+from downrange.store.refusal import refusal_of
 from downrange.store.repair import EntryRepair
 from downrange.store.retention import Retention
 from downrange.store.scrubber import Scrubber
 from downrange.store.settings import FlushMode, StoreSettings
 from downrange.store.start_sync import StartSync
+from downrange.store.store_files import StoreFiles
 
 _log = logging.getLogger(__name__)
 
@@ -58,30 +56,37 @@ class MessageStore:
         self.settings = settings
         self._disk = disk = disk or Disk()
         self._clock = clock = clock or SystemClock()
-        self.log = CommitLog(disk, settings)
-        self.queues = QueueTable(disk, settings)
-        self.index = KeyIndex(disk, clock, settings) if settings.index_enabled else None
+        self._files = files = StoreFiles.of(disk, settings.open_files_max)
+        self.dirty_files = files.dirty
+        self.log = CommitLog(files, settings)
+        self.queues = QueueTable(files, settings)
+        self.index = KeyIndex(files, clock, settings) if settings.index_enabled else None
         self.entries = entries = EntryReader(DelayLevels.parse(settings.delay_levels))
-        self._dispatcher = Dispatcher(self.log, self.queues, self.index, entries)
+        self._dispatcher = Dispatcher(
+            self.log, self.queues, self.index, entries, clock, DispatchBacklog(files.dirty)
+        )
+        stall_ms = settings.dispatch_stall_ms
+        self._dispatch = DispatchWatch(self._dispatcher, clock, stall_ms, self._refresh_refusal)
         self._appender = Appender(self.log, self.queues, self._dispatcher, entries, clock, settings)
         self.repair = EntryRepair(self.log, entries)
         self._reader = QueueReader(self.log, self.queues, self.repair, settings)
         self.lookup = Lookup(self.log, self.queues, self.index, settings.read.query_count_max)
         self._flush = LogFlush(self.log, settings.flush)
         self._checkpoint_file = CheckpointFile(disk, settings.root)
-        self._derived_flush = DerivedFlush(disk, self.queues, self.index, self._checkpoint_file)
+        self._ownership = own = Ownership(disk, settings.root)
+        self._derived_flush = DerivedFlush(
+            files.dirty, self.queues, self.index, self._checkpoint_file, own.mark_doubtful
+        )
         self._waiters = FlushWaiters()
         watch = DiskWatch(disk, settings.log_paths.writable, settings.consume_queue_path)
         self.retention = Retention(
             disk, clock, self.log, self.queues, self.index, watch, settings.retention
         )
         self.scrubber = Scrubber(disk, clock, self.log, self.queues, settings, self._dispatcher)
-        self._ownership = Ownership(disk, settings.root)
         self._manifest_file = ManifestFile(disk, settings.root)
         self._deleted = DeletedTopics(disk, settings.root)
         self.checkpoint = Checkpoint()
         self.last_stop = LastStop.CLEAN
-        self.dispatch_failure: OSError | None = None
         self._is_open = False
         self._is_wanted = True
         self._refresh_refusal()
@@ -127,6 +132,7 @@ class MessageStore:
     def _open(self) -> RecoveryReport:
         settings = self.settings
         make_durable_directory(self._disk, settings.root)
+        self.dirty_files.may_block = True  # nobody is served yet
         try:
             self.last_stop = self._ownership.take()
             report = self._recover()
@@ -136,6 +142,7 @@ class MessageStore:
         except BaseException:
             self._unmap()
             raise
+        self.dirty_files.may_block = False
         self._is_open = True
         self._refresh_refusal()
         return report
@@ -149,6 +156,7 @@ class MessageStore:
             return
         self._is_open = False
         self._refresh_refusal()
+        self.dirty_files.may_block = True
         try:
             if self.flush_now() and self._dispatch_all() and self._flush_derived_now():
                 self._save_manifest()
@@ -178,20 +186,22 @@ class MessageStore:
     def dispatch_some(self, count_max: int = 10_000) -> int:
         """Make appended messages visible, in SYNC mode only durable ones; returns how many.
 
-        A full disk leaves them for the next call; `dispatch_failure` says what is wrong.
+        What the disk does not take is left for the next call; `dispatch_failure` says why.
         """
         limit = self.log.max_offset
         if self.settings.flush.mode is FlushMode.SYNC:
             limit = self._flush.durable_offset
-        try:
-            count = self._dispatcher.dispatch_some(limit, count_max)
-        except OSError as error:
-            if self.dispatch_failure is None:
-                _log.error("messages wait to become visible: %s", error)
-            self.dispatch_failure = error
-            return 0
-        self.dispatch_failure = None
-        return count
+        return self._dispatch.run(limit, count_max)
+
+    @property
+    def dispatch_failure(self) -> OSError | None:
+        """Why messages do not become visible at the moment."""
+        return self._dispatch.failure
+
+    @property
+    def is_dispatch_behind(self) -> bool:
+        """Whether messages wait for the disk to become visible: call `dispatch_some` again."""
+        return self._dispatch.is_behind
 
     @property
     def pending_count(self) -> int:
@@ -280,10 +290,7 @@ class MessageStore:
 
     def finish_derived_flush(self, job: DerivedFlushJob, failure: OSError | None = None) -> bool:
         """Take note of a finished job; False if it failed."""
-        if failure is not None:
-            # Not fatal: the next start builds from the log what did not reach the disk.
-            _log.error("queues and index could not be synced: %s", failure)
-            self._derived_flush.forget()
+        if not self._derived_flush.finish(job, failure):
             return False
         self.checkpoint = job.checkpoint
         return True
@@ -305,7 +312,6 @@ class MessageStore:
         if self.queues.of_topic(topic):
             self._deleted.record(topic, self.log.max_offset, self.log.min_offset)
             self._dispatcher.forget_topic(topic)
-            self._derived_flush.forget_topic(topic)
         return self.queues.delete_topic(topic)
 
     # --- inside ----------------------------------------------------------------------------
@@ -316,14 +322,14 @@ class MessageStore:
         missing = MissingLog(self._disk, self._clock, self.settings)
         if missing.prepare(self.log, self.checkpoint, manifest):
             self.checkpoint, manifest = Checkpoint(), None
-        self.queues.load()
+        self.queues.load(known_positions(manifest, self.log, self.last_stop))
         missing.check_end(self.log, self.queues)
         index_removed = bool(self.index.load()) if self.index is not None else False
         self._deleted.load(manifest)
         self._deleted.finish(self.queues)
         manifest = self._deleted.current(manifest)
         if manifest is not None:
-            self._watch_queue_files(manifest)
+            manifest.watch(self.queues, self.repair.check_file)
         plan = RecoveryPlanner(self.log, self.queues, self.index).plan(
             self.last_stop,
             self.checkpoint,
@@ -351,12 +357,6 @@ class MessageStore:
         _log.info("recovered %s (%s): %s", self.settings.root, self.last_stop.value, report)
         return report
 
-    def _watch_queue_files(self, manifest: Manifest) -> None:
-        for queue in self.queues:
-            known = manifest.queue_files.get(queue.topic, {}).get(queue.queue_id, {})
-            queue.checksums = dict(known)
-            queue.on_damaged_file = self.repair.check_file
-
     def _save_manifest(self) -> None:
         min_offset = self.log.min_offset
         deleted_below = self._dispatcher.deleted_below.items()
@@ -365,35 +365,36 @@ class MessageStore:
             self.index,
             {topic: offset for topic, offset in deleted_below if offset > min_offset},
             min_offset,
+            self.log.max_offset,
         )
 
     def _dispatch_all(self) -> bool:
         while self._dispatcher.offset < self.log.max_offset:
             if not self.dispatch_some():
-                return self.dispatch_failure is None
+                return False
         return True
 
     def _flush_derived_now(self) -> bool:
-        job = self.begin_derived_flush()
-        return self.finish_derived_flush(job, job.try_run())
+        while True:
+            job = self.begin_derived_flush()
+            if not self.finish_derived_flush(job, job.try_run()):
+                return False
+            if job.batch.is_all:
+                return self._derived_flush.failure is None
 
     def _refresh_refusal(self) -> None:
-        status, reason = None, ""
-        failure = self._flush.failure
-        if not self._is_open:
-            status, reason = PutStatus.SHUT_DOWN, "the store is not open"
-        elif self.settings.is_slave:
-            status, reason = PutStatus.SLAVE, "a slave takes messages from its master only"
-        elif failure is not None:
-            status = PutStatus.NOT_WRITABLE
-            reason = f"the log could not be synced ({failure}); restart when the disk is sound"
-        elif self.retention.disk_state.is_full:
-            status, reason = PutStatus.DISK_FULL, str(self.retention.disk_state)
-        self._appender.refusal = AppendRefusedError(status, reason) if status else None
+        self._appender.refusal = refusal_of(
+            is_open=self._is_open,
+            is_slave=self.settings.is_slave,
+            sync_failure=self._flush.failure,
+            disk_state=self.retention.disk_state,
+            dispatch_stall=self._dispatch.stall,
+        )
 
     def _unmap(self) -> None:
         self.log.close()
         self.queues.close()
         if self.index is not None:
             self.index.close()
+        self._files.close()
         self._ownership.release()

@@ -141,8 +141,7 @@ def _holds(disk: Disk, topic_path: Path) -> bool:
 def _count_behind(queue: ConsumeQueue, end: int) -> int:
     """How many entries at a queue's end point at or behind a physical offset."""
     count = 0
-    for queue_offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
-        physical_offset, size, _ = queue.entry(queue_offset)
+    for physical_offset, size, _ in queue.newest_first():
         if physical_offset < end or size < RECORD_BYTES_MIN:
             break
         count += 1

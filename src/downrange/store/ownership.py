@@ -6,12 +6,15 @@ still the same at the next start, the machine did not go down: everything the pr
 is in the page cache, and derived files can be trusted further than after a loss of power.
 """
 
+import logging
 import os
 from enum import Enum
 from pathlib import Path
 
 from downrange.runtime.disk import Disk
 from downrange.store.errors import StoreLockedError
+
+_log = logging.getLogger(__name__)
 
 
 class LastStop(Enum):
@@ -55,6 +58,16 @@ class Ownership:
         text = f"{os.getpid()}\n{self._disk.boot_id()}\n"
         self._disk.write(self._abort_path, text.encode())
         self._disk.fsync_directory(self._abort_path.parent)
+
+    def mark_doubtful(self) -> None:
+        """The page cache no longer proves what was written: have the next start read the log.
+
+        If not even this can be written, recovery still compares the newest entry of each queue.
+        """
+        try:
+            self._disk.write(self._abort_path, f"{os.getpid()}\n".encode())
+        except OSError as error:
+            _log.error("%s cannot be written: %s", self._abort_path, error)
 
     def mark_clean(self) -> None:
         """Everything is on the disk."""

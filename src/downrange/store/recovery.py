@@ -55,11 +55,6 @@ class RecoveryReport:
     torn_bytes: int = 0
     damages: list[Damage] = field(default_factory=list)
 
-    @property
-    def has_changed_queues(self) -> bool:
-        """Whether consume queues may differ from what recovery found."""
-        return bool(self.entries_restored or self.entries_cut or self.damages)
-
     def __str__(self) -> str:
         return (
             f"start={self.start_offset} end={self.end_offset} records={self.record_count} "
@@ -211,7 +206,7 @@ class Recovery:
         return not queue.can_follow(queue_offset, physical_offset)
 
     def _refuse(self, physical_offset: int, size: int, reason: str) -> None:
-        segment = self._log.chain.segment_at(physical_offset)
+        segment = self._log.chain.find(physical_offset)
         assert segment is not None
         position = physical_offset - segment.base_offset
         self._note_damage(Damage(segment.path, position, size, reason), physical_offset)
@@ -277,13 +272,13 @@ class Recovery:
     def _note_torn_end(self, end_offset: int) -> None:
         """Say what stands behind the last sound record; nothing of it is kept."""
         report = self.report
-        for segment in self._log.chain.segments_from(end_offset):
+        for segment in self._log.chain.open_from(end_offset):
             report.torn_bytes += _bytes_in_use(segment, max(end_offset - segment.base_offset, 0))
         if report.torn_bytes:
             _log.warning("cut %d bytes off the log at %d", report.torn_bytes, end_offset)
         lost = [at for queue in self._queues for at in _offsets_behind(queue, end_offset)]
         place = min(lost, default=end_offset)
-        first = self._log.chain.segment_at(place)
+        first = self._log.chain.find(place)
         if lost and first is not None:
             reason = f"the log ends here, {len(lost)} messages are lost"
             position = place - first.base_offset
@@ -324,7 +319,7 @@ def dispatched_end(queues: QueueTable) -> int:
     end = 0
     for queue in queues:
         if queue.max_offset > queue.min_offset:
-            physical_offset, size, _ = queue.entry(queue.max_offset - 1)
+            physical_offset, size, _ = queue.newest_entry()
             end = max(end, physical_offset + size)
     return end
 
@@ -348,9 +343,8 @@ def _first_store_timestamp(log: CommitLog, segment: Segment) -> int:
 
 def _offsets_behind(queue: ConsumeQueue, end_offset: int) -> list[int]:
     """Where the entries at a queue's end point that point behind the end of the log."""
-    offsets = []
-    for queue_offset in range(queue.max_offset - 1, queue.min_offset - 1, -1):
-        physical_offset, size, _ = queue.entry(queue_offset)
+    offsets: list[int] = []
+    for physical_offset, size, _ in queue.newest_first():
         if physical_offset < end_offset or size < RECORD_BYTES_MIN:
             break
         offsets.append(physical_offset)

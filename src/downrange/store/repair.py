@@ -82,7 +82,7 @@ class EntryRepair:
         return view is not None and int.from_bytes(view[:4], "big") == size
 
     def _report(self, queue: ConsumeQueue, queue_offset: int, reason: str) -> None:
-        segment = queue.chain.segment_at(queue_offset * ENTRY_BYTES)
+        segment = queue.chain.find(queue_offset * ENTRY_BYTES)
         assert segment is not None
         self._note(
             Damage(

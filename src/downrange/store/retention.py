@@ -6,12 +6,14 @@ taken. The newest file of the log always stays, and so does one that a reader lo
 """
 
 import logging
+from collections import deque
 from datetime import datetime
 from pathlib import Path
 
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.store.commit_log import CommitLog
+from downrange.store.consume_queue import ConsumeQueue
 from downrange.store.disk_watch import DiskState, DiskWatch
 from downrange.store.expiry_clock import ExpiryClock
 from downrange.store.key_index import KeyIndex
@@ -20,6 +22,7 @@ from downrange.store.settings import RetentionSettings
 
 _log = logging.getLogger(__name__)
 HOUR_MS = 3_600_000
+FOLLOW_TOGETHER = 1_000  # queues that are looked at before others get their turn
 MANUAL_ROUNDS = 20  # an operator's request is worked on for this many rounds, as in RocketMQ
 
 
@@ -43,6 +46,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._manual_rounds = 0
+        self._following: deque[ConsumeQueue] = deque()
         self._undeletable: Path | None = None  # reported
         self._expiry_clock = ExpiryClock(clock)
         self.change(settings)
@@ -96,17 +100,34 @@ class Retention:
             if not dropped and force:
                 _log.error("the disk fills up and no file of the log can be deleted: %s", ratio)
         if dropped:
-            self.follow_log()
+            self._begin_following()
+            self.follow_some()
         return dropped
 
     def follow_log(self) -> None:
         """Let queues and index forget what the log no longer holds."""
+        self._begin_following()
+        while self.follow_some():
+            pass
+
+    def follow_some(self) -> bool:
+        """Do the same for some of the queues, of which there may be very many.
+
+        Returns whether others are left. Until their turn comes, readers of these are told that the
+        messages are gone.
+        """
         min_offset = self._log.min_offset
-        for queue in self._queues:
-            queue.drop_files_below(min_offset)
-            queue.correct_min(min_offset)
+        for _ in range(min(len(self._following), FOLLOW_TOGETHER)):
+            queue = self._following.popleft()
+            if queue.chain.segments:  # else it was deleted meanwhile
+                queue.drop_files_below(min_offset)
+                queue.correct_min(min_offset)
+        return bool(self._following)
+
+    def _begin_following(self) -> None:
+        self._following = deque(self._queues)
         if self._index is not None:
-            self._index.drop_files_below(min_offset)
+            self._index.drop_files_below(self._log.min_offset)
 
     def _drop_segments(
         self, settled_offset: int, expired_before: int, *, regardless_of_age: bool

@@ -100,7 +100,7 @@ class LogScanner:
     def scan(self, start: int, end: int | None = None) -> Generator[Scanned, None, None]:
         """The sound records from the one that starts at `start`, below `end`."""
         self.end_offset = start
-        for segment in self._log.chain.segments_from(start):
+        for segment in self._log.chain.open_from(start):
             limit = segment.size if end is None else min(segment.size, end - segment.base_offset)
             position = max(start - segment.base_offset, 0)
             yield from self._scan_segment(segment, position, limit)
@@ -159,7 +159,7 @@ class LogScanner:
 
     def _goes_on_behind(self, segment: Segment) -> bool:
         """Whether a later file begins with a sound record, so that this one is not the end."""
-        for later in self._log.chain.segments_from(segment.base_offset + segment.size):
+        for later in self._log.chain.open_from(segment.base_offset + segment.size):
             with memoryview(later.map) as view:
                 record, _ = check_at(later, view, 0, later.size, False, False)
                 if record is not None or _next_candidate(later, 1, later.size) < later.size:

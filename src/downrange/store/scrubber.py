@@ -102,7 +102,7 @@ class Scrubber:
         None at the end of a pass; the next call begins another.
         """
         start = self.offset
-        segment = self._log.chain.segment_at(start)
+        segment = self._log.chain.find(start)
         if segment is None or start >= stop:
             self._end_pass()
             return None
@@ -124,7 +124,7 @@ class Scrubber:
 
     def finish(self, checked: ScrubSlice) -> None:
         """Take note of a slice that has run; reports what nobody knows yet."""
-        if self._log.chain.segment_at(checked.start) is None or checked.is_gone:
+        if self._log.chain.find(checked.start) is None or checked.is_gone:
             self._in_damage = False  # retention was faster
             self._offset = max(self._log.min_offset, checked.file_start + checked.file_bytes)
             return

@@ -9,6 +9,7 @@ from downrange.store.log_paths import LogPaths
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+OPEN_FILES_MAX = 256  # unless the owner knows what its process can afford
 
 
 COMMIT_LOG_NAME = "commitlog"
@@ -85,6 +86,8 @@ class StoreSettings:
     append_record_crc: bool = False  # enabledAppendPropCRC: a checksum over each whole record
     long_topics_enabled: bool = True  # autoMessageVersionOnTopicLen: topics over 127 bytes in V2
     page_cache_busy_ms: int = 1_000
+    open_files_max: int = OPEN_FILES_MAX  # of log, queues and index together
+    dispatch_stall_ms: int = 10_000  # sends are refused if a message stays invisible for longer
     delay_levels: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     flush: FlushSettings = field(default_factory=FlushSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)

@@ -9,7 +9,8 @@ from downrange.runtime.clock import Clock, monotonic_ms
 from downrange.runtime.disk import Disk
 from downrange.store.checkpoint import Checkpoint, CheckpointFile
 from downrange.store.commit_log import CommitLog
-from downrange.store.flush import DerivedFlush, LogFlush
+from downrange.store.derived_flush import DerivedFlush
+from downrange.store.flush import LogFlush
 from downrange.store.ownership import LastStop
 from downrange.store.recovery import RecoveryReport
 
@@ -56,8 +57,7 @@ class StartSync:
             for directory in self._log.chain.directories:
                 if self._disk.exists(directory):
                     self._disk.fsync_directory(directory)
-        if last_stop is LastStop.CLEAN and is_ours and not report.has_changed_queues:
-            self._derived.trust_queues()
+            self._derived.doubt_queues(checkpoint.queue_offset)
         checkpoint = self._flush.vouch(checkpoint)
         self._checkpoint_file.save(checkpoint)
         return checkpoint

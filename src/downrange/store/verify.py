@@ -27,6 +27,7 @@ from downrange.store.recovery import dispatched_end
 from downrange.store.scanner import Damage, LogScanner, Scanned
 from downrange.store.segment import segment_name
 from downrange.store.settings import StoreSettings
+from downrange.store.store_files import StoreFiles
 
 _UNSIGNED = 0xFFFFFFFF
 
@@ -61,9 +62,10 @@ def verify_stopped(settings: StoreSettings) -> VerifyReport:
     `StoreDamagedError` if they cannot be a store with these settings.
     """
     read_only = ReadOnlyDisk()
-    log = CommitLog(read_only, settings)
-    queues = QueueTable(read_only, settings)
-    index = KeyIndex(read_only, SystemClock(), settings) if settings.index_enabled else None
+    files = StoreFiles.of(read_only, settings.open_files_max)
+    log = CommitLog(files, settings)
+    queues = QueueTable(files, settings)
+    index = KeyIndex(files, SystemClock(), settings) if settings.index_enabled else None
     try:
         log.load()
         queues.load()
@@ -176,14 +178,14 @@ class _Verification:
 
     def _look_at_end(self, found_end: int, end_offset: int) -> None:
         """An open store knows where its log ends; a damaged last record is not the end."""
-        last = self._log.chain.segment_at(found_end)
+        last = self._log.chain.find(found_end)
         if last is None or found_end == end_offset or end_offset % last.size == 0:
             return
         position = found_end - last.base_offset
         self.note(Damage(last.path, position, end_offset - found_end, "no sound record is here"))
 
     def _note_record(self, physical_offset: int, size: int, reason: str) -> None:
-        segment = self._log.chain.segment_at(physical_offset)
+        segment = self._log.chain.find(physical_offset)
         assert segment is not None
         self.note(Damage(segment.path, physical_offset - segment.base_offset, size, reason))
 

@@ -129,6 +129,16 @@ class FaultyDisk(Disk):
         self._enter("list_directory", path)
         return super().list_directory(path)
 
+    def list_names(self, path: Path) -> list[str]:
+        """As `Disk.list_names`."""
+        self._enter("list_names", path)
+        return super().list_names(path)
+
+    def file_sizes(self, path: Path) -> dict[str, int]:
+        """As `Disk.file_sizes`."""
+        self._enter("file_sizes", path)
+        return super().file_sizes(path)
+
     def fsync_directory(self, path: Path) -> None:
         """As `Disk.fsync_directory`."""
         self._enter("fsync_directory", path)

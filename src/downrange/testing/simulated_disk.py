@@ -99,6 +99,17 @@ class SimulatedDisk(Disk):
         node = self._find(path)
         return [] if node is None else [path / name for name in sorted(node.names)]
 
+    def list_names(self, path: Path) -> list[str]:
+        """As `Disk.list_names`."""
+        node = self._find(path)
+        return [] if node is None else sorted(node.names)
+
+    def file_sizes(self, path: Path) -> dict[str, int]:
+        """As `Disk.file_sizes`."""
+        node = self._find(path)
+        names = {} if node is None else node.names
+        return {name: at.size for name, at in names.items() if not at.is_directory}
+
     def fsync_directory(self, path: Path) -> None:
         """As `Disk.fsync_directory`."""
         self._step("fsync_directory", path)
@@ -150,6 +161,11 @@ class SimulatedDisk(Disk):
         if node.size < offset + length:
             os.ftruncate(descriptor, offset + length)
         node.is_new_or_resized = True
+
+    def read_at(self, descriptor: int, offset: int, length: int) -> bytes:
+        """As `Disk.read_at`."""
+        self._check_power()
+        return super().read_at(descriptor, offset, length)
 
     def fetch(self, descriptor: int, offset: int, length: int) -> None:
         """As `Disk.fetch`."""

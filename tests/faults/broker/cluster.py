@@ -29,8 +29,15 @@ class Cluster:
     `with Cluster(folder)`: whatever still runs at the end is killed.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        open_files_max: int | None = None,
+    ) -> None:
         self._folder = folder
+        self._open_files_max = open_files_max
         self._settings = {**SMALL_FILES, **PATIENCE, **(settings or {})}
         self._name_server_port = processes.free_port()
         self._broker_port = processes.free_broker_port()
@@ -84,6 +91,7 @@ class Cluster:
             self._settings,
             port=self._broker_port,
             ready=ready,
+            open_files_max=self._open_files_max,
         )
         self._running["broker"] = server
         return server

@@ -35,6 +35,7 @@ from downrange.store.commit_log import CommitLog
 from downrange.store.log_paths import LogPaths
 from downrange.store.scanner import Damage, LogScanner
 from downrange.store.settings import StoreSettings
+from downrange.store.store_files import StoreFiles
 
 
 class Row(TypedDict):
@@ -174,13 +175,12 @@ def test_a_log_that_was_torn_ends_where_recovery_lets_it_end(tmp_path: Path) -> 
 
 def scanned(settings: StoreSettings) -> tuple[list[int], list[Damage]]:
     """What recovery's own walk finds."""
-    log = CommitLog(Disk(), settings)
+    log = CommitLog(StoreFiles.of(Disk()), settings)
     log.load()
     damages: list[Damage] = []
     scanner = LogScanner(log, lambda damage, _: damages.append(damage))
     offsets = [record[0] for record in scanner.scan(log.min_offset)]
-    for segment in log.chain.segments:
-        segment.map.close()
+    log.close()
     return offsets, damages
 
 

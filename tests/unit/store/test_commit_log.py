@@ -6,13 +6,14 @@ import pytest
 from unit.store.building import StagedDisk, no_space, small_settings
 
 from downrange.store.commit_log import CommitLog
+from downrange.store.store_files import StoreFiles
 
 SIZE = 200
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 
 
 def new_log(disk: StagedDisk, root: Path) -> CommitLog:
-    log = CommitLog(disk, small_settings(root, segment_bytes=SIZE))
+    log = CommitLog(StoreFiles.of(disk), small_settings(root, segment_bytes=SIZE))
     log.load()
     return log
 

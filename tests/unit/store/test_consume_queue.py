@@ -6,6 +6,7 @@ import pytest
 from unit.store.building import StagedDisk, no_space
 
 from downrange.store.consume_queue import FILLER, HOLE_TAG, ConsumeQueue
+from downrange.store.store_files import StoreFiles
 
 PER_FILE = 10
 FILE_BYTES = PER_FILE * 20
@@ -16,7 +17,7 @@ JAVA_ENTRIES = bytes.fromhex(
 
 
 def new_queue(disk: StagedDisk, root: Path) -> ConsumeQueue:
-    return ConsumeQueue(disk, root / "T" / "0", "T", 0, PER_FILE)
+    return ConsumeQueue(StoreFiles.of(disk), root / "T" / "0", "T", 0, PER_FILE)
 
 
 def filled(disk: StagedDisk, root: Path, count: int) -> ConsumeQueue:

@@ -6,6 +6,7 @@ import pytest
 from unit.store.building import StagedDisk, no_space
 
 from downrange.store.index_file import IndexFile, index_file_bytes
+from downrange.store.store_files import StoreFiles
 
 SLOTS, ITEMS = 7, 5
 # Four keys fill a file of five items: "TopicTest#k1", "#k2", "#T#TagA", then "#k1" again.
@@ -29,7 +30,7 @@ JAVA_FILE_2 = bytes.fromhex(
 
 
 def new_file(disk: StagedDisk, folder: Path, slots: int = SLOTS, items: int = ITEMS) -> IndexFile:
-    return IndexFile(disk, folder / "20231114221320000", slots, items, create=True)
+    return IndexFile(StoreFiles.of(disk), folder / "20231114221320000", slots, items, create=True)
 
 
 def full_file(disk: StagedDisk, folder: Path) -> IndexFile:
@@ -60,7 +61,7 @@ def test_following_file_is_that_of_java(tmp_path: Path, disk: StagedDisk) -> Non
 def test_java_file_can_be_read(tmp_path: Path, disk: StagedDisk) -> None:
     path = tmp_path / "20261115212718144"
     path.write_bytes(JAVA_FILE_1)
-    file = IndexFile(disk, path, SLOTS, ITEMS, create=False)
+    file = IndexFile(StoreFiles.of(disk), path, SLOTS, ITEMS, create=False)
     assert file.is_sound
     assert found(file, K1) == [0x93, 0]
     assert found(file, K2) == [0]
@@ -158,14 +159,14 @@ def test_cut_of_everything_leaves_an_empty_file(tmp_path: Path, disk: StagedDisk
 def test_chain_that_was_damaged_into_a_circle_ends(tmp_path: Path, disk: StagedDisk) -> None:
     file = full_file(disk, tmp_path)
     position = 40 + SLOTS * 4 + 3 * 20 + 16
-    file._map[position : position + 4] = (4).to_bytes(4, "big")
+    file.map[position : position + 4] = (4).to_bytes(4, "big")
     assert found(file, K1) == [0x93]
 
 
 def test_slot_that_points_nowhere_is_an_empty_one(tmp_path: Path, disk: StagedDisk) -> None:
     file = new_file(disk, tmp_path)
     for value in (99, -1):
-        file._map[44:48] = value.to_bytes(4, "big", signed=True)
+        file.map[44:48] = value.to_bytes(4, "big", signed=True)
         assert found(file, 1) == []
     file.put(1, 500, FIRST_MS)
     assert found(file, 1) == [500]
@@ -182,7 +183,7 @@ def test_header_that_cannot_be_is_noticed(
     data[position : position + 4] = value.to_bytes(4, "big")
     path = tmp_path / "20261115212718144"
     path.write_bytes(data)
-    file = IndexFile(disk, path, SLOTS, ITEMS, create=False)
+    file = IndexFile(StoreFiles.of(disk), path, SLOTS, ITEMS, create=False)
     # A count below 1 is an empty file whose slots in use then do not agree with it.
     assert not file.is_sound
 
@@ -190,7 +191,7 @@ def test_header_that_cannot_be_is_noticed(
 def test_checksum_covers_what_is_in_use(tmp_path: Path, disk: StagedDisk) -> None:
     file = full_file(disk, tmp_path)
     before = file.checksum()
-    file._map[40 + SLOTS * 4 + 20] ^= 1
+    file.map[40 + SLOTS * 4 + 20] ^= 1
     assert file.checksum() != before
 
 
@@ -225,12 +226,12 @@ def test_a_slot_that_a_killed_process_wrote_in_part_hides_no_older_key(
     for item in items[:count]:
         file.put(*item)
     slot_at = 40 + hashes[count] % 211 * 4
-    before = file._map[slot_at : slot_at + 4]
+    before = file.map[slot_at : slot_at + 4]
     file.put_all(items[count:])
-    after = file._map[slot_at : slot_at + 4]
+    after = file.map[slot_at : slot_at + 4]
     assert before[3] != after[3]
     # A number is written from its last byte on.
-    file._map[slot_at : slot_at + 4] = before[: 4 - written_bytes] + after[4 - written_bytes :]
+    file.map[slot_at : slot_at + 4] = before[: 4 - written_bytes] + after[4 - written_bytes :]
     again_from = file.unsure_offset()
     file.cut(again_from)
     for item in items[again_from:]:

@@ -7,6 +7,7 @@ from unit.store.building import INDEX_ITEMS, StagedDisk, no_space, small_setting
 
 from downrange.store.key_index import KeyIndex, index_file_name
 from downrange.store.message_store import MessageStore
+from downrange.store.store_files import StoreFiles
 from downrange.testing.clock import ManualClock
 
 PER_FILE = INDEX_ITEMS - 1
@@ -15,7 +16,7 @@ NEVER = 1 << 62
 
 
 def new_index(disk: StagedDisk, clock: ManualClock, root: Path) -> KeyIndex:
-    index = KeyIndex(disk, clock, small_settings(root))
+    index = KeyIndex(StoreFiles.of(disk), clock, small_settings(root))
     index.load()
     return index
 
@@ -122,7 +123,7 @@ def test_file_that_cannot_be_an_index_is_removed(
     short.write_bytes(b"short")
     other = sound.with_name("notes.txt")
     other.write_text("not ours")
-    again = KeyIndex(disk, clock, small_settings(tmp_path))
+    again = KeyIndex(StoreFiles.of(disk), clock, small_settings(tmp_path))
     assert again.load() == [short]
     assert sorted(path.name for path in sound.parent.iterdir()) == [sound.name, other.name]
 

@@ -13,7 +13,7 @@ KEYS = b"KEYS\x01k\x02"
 
 def saved(store: MessageStore, disk: StagedDisk, root: Path) -> Manifest:
     file = ManifestFile(disk, root)
-    file.save(store.queues, store.index, {"gone": 17}, store.log.min_offset)
+    file.save(store.queues, store.index, {"gone": 17}, store.log.min_offset, store.log.max_offset)
     manifest = file.load()
     assert manifest is not None
     return manifest
@@ -54,6 +54,8 @@ def test_manifest_names_queues_and_index_files(
         "index",
         "first_offsets",
         "log_start",
+        "log_end",
+        "positions",
         "deleted_below",
         "queue_files",
     }

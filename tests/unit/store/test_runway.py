@@ -8,6 +8,7 @@ from unit.store.building import StagedDisk, no_space, small_settings
 from downrange.store.commit_log import CommitLog
 from downrange.store.runway import AHEAD_BYTES, QUIET_BYTES, STRETCH_BYTES, Runway
 from downrange.store.settings import MIB
+from downrange.store.store_files import StoreFiles
 
 FILE_BYTES = 64 * MIB
 
@@ -36,7 +37,7 @@ def disk() -> FetchingDisk:
 
 @pytest.fixture
 def log(tmp_path: Path, disk: FetchingDisk) -> CommitLog:
-    log = CommitLog(disk, small_settings(tmp_path, segment_bytes=FILE_BYTES))
+    log = CommitLog(StoreFiles.of(disk), small_settings(tmp_path, segment_bytes=FILE_BYTES))
     log.load()
     return log
 

@@ -5,14 +5,26 @@ from pathlib import Path
 import pytest
 from unit.store.building import StagedDisk, no_space
 
-from downrange.store.segment import Segment, is_segment_name, segment_name
+from downrange.runtime.disk import Disk
+from downrange.store.file_pool import FilePool
+from downrange.store.read_only_disk import ReadOnlyDisk
+from downrange.store.segment import Reservation, Segment, is_segment_name, segment_name
 
 SIZE = 4096
 
 
 def create(disk: StagedDisk, folder: Path, reserve_bytes: int = 1000) -> Segment:
-    path = folder / segment_name(SIZE)
-    return Segment(disk, path, SIZE, reserve_bytes=reserve_bytes, create=True)
+    segment = closed_segment(disk, folder / segment_name(SIZE), reserve_bytes=reserve_bytes)
+    segment.create()
+    return segment
+
+
+def closed_segment(
+    disk: Disk, path: Path, size: int = SIZE, *, reserve_bytes: int = 1000
+) -> Segment:
+    return Segment(
+        disk, FilePool(4), path.parent, path.name, size, Reservation(reserve_bytes, reserve_bytes)
+    )
 
 
 def test_name_is_the_first_offset_in_twenty_digits() -> None:
@@ -74,7 +86,8 @@ def test_failed_creation_gives_its_descriptor_back(tmp_path: Path, disk: StagedD
 def test_file_that_is_too_short_is_extended_with_zeros(tmp_path: Path, disk: StagedDisk) -> None:
     path = tmp_path / segment_name(0)
     path.write_bytes(b"abc")
-    segment = Segment(disk, path, SIZE, reserve_bytes=0)
+    segment = closed_segment(disk, path)
+    segment.open()
     assert segment.map[:] == b"abc" + bytes(SIZE - 3)
 
 
@@ -102,16 +115,18 @@ def test_close_waits_for_who_looks_at_it(tmp_path: Path, disk: StagedDisk) -> No
 def test_extents_cover_what_was_written(tmp_path: Path, disk: StagedDisk) -> None:
     path = tmp_path / segment_name(0)
     size = 1 << 22
-    segment = Segment(disk, path, size, reserve_bytes=0, create=True)
+    segment = closed_segment(disk, path, size)
+    segment.create()
     segment.map[3 << 20] = 1
     extents = segment.data_extents(1)
     assert any(start <= 3 << 20 < stop for start, stop in extents)
     assert all(1 <= start < stop <= size for start, stop in extents)
 
 
-def test_read_only_segment_changes_nothing(tmp_path: Path, disk: StagedDisk) -> None:
+def test_read_only_segment_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / segment_name(0)
     path.write_bytes(bytes(SIZE))
-    segment = Segment(disk, path, SIZE, reserve_bytes=0, writable=False)
+    segment = closed_segment(ReadOnlyDisk(), path)
+    segment.open()
     with pytest.raises(TypeError):
         segment.map[0] = 1

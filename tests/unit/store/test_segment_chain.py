@@ -6,14 +6,21 @@ import pytest
 from unit.store.building import StagedDisk, no_space
 
 from downrange.store.errors import StoreDamagedError
-from downrange.store.segment import segment_name
+from downrange.store.file_pool import FilePool
+from downrange.store.segment import Reservation, segment_name
 from downrange.store.segment_chain import SegmentChain
 
 SIZE = 100
 
 
 def new_chain(disk: StagedDisk, folder: Path) -> SegmentChain:
-    return SegmentChain(disk, folder / "chain", SIZE, reserve_bytes=SIZE)
+    return chain_of(disk, folder / "chain", SIZE)
+
+
+def chain_of(disk: StagedDisk, directory: Path, size: int) -> SegmentChain:
+    return SegmentChain(
+        disk, directory, size, reservation=Reservation(size, size), pool=FilePool(100)
+    )
 
 
 def filled_chain(disk: StagedDisk, folder: Path, offset: int, first: int = 0) -> SegmentChain:
@@ -64,10 +71,10 @@ def test_gap_between_files_is_damage(tmp_path: Path, disk: StagedDisk) -> None:
 
 def test_other_file_size_is_noticed(tmp_path: Path, disk: StagedDisk) -> None:
     filled_chain(disk, tmp_path, 250).close()
-    smaller = SegmentChain(disk, tmp_path / "chain", 50, reserve_bytes=50)
+    smaller = chain_of(disk, tmp_path / "chain", 50)
     with pytest.raises(StoreDamagedError, match="longer than the configured file size of 50"):
         smaller.load()
-    larger = SegmentChain(disk, tmp_path / "chain", 300, reserve_bytes=300)
+    larger = chain_of(disk, tmp_path / "chain", 300)
     with pytest.raises(StoreDamagedError, match="configure that size"):
         larger.load()
 
