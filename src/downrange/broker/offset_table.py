@@ -2,14 +2,12 @@
 
 An administrator resets an offset for everybody at once: the new offset waits here until the next
 pull of the queue takes it, and until then commits of consumers that do not know of it yet are
-ignored. Waiting resets are saved with the offsets, unlike in RocketMQ: after a crash a consumer
+ignored. Waiting resets are saved beside the offsets, unlike in RocketMQ: after a crash a consumer
 that is online would go on where it was and commit over them. Pull offsets live in memory only.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-
-from msgspec.structs import replace
 
 from downrange.broker.saved_table import SavedTable, SaveJob
 from downrange.model.topics import DataVersion
@@ -19,6 +17,7 @@ from downrange.store.json_tables import TableFile
 from downrange.store.offset_tables import (
     TOPIC_GROUP_SEPARATOR,
     ConsumerOffsets,
+    PendingResets,
     group_topics_steps,
 )
 
@@ -37,10 +36,13 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
         self,
         file: TableFile[ConsumerOffsets],
         clock: Clock,
+        resets_file: TableFile[PendingResets],
         *,
         commits_per_version: int = COMMITS_PER_VERSION,
     ) -> None:
         super().__init__(file, is_new=False)
+        self._resets_file = resets_file
+        self._has_resets_file = False
         self._clock = clock
         self._commits_per_version = commits_per_version
         self._commits = 0
@@ -57,6 +59,10 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
         if table is not None:
             self._take(table)
             self._note_loaded()
+        resets = self._resets_file.load()
+        if resets is not None:
+            self._has_resets_file = True
+            self._resets = {key: dict(queues) for key, queues in resets.resets.items()}
 
     def to_file(self) -> ConsumerOffsets:
         """The table as its file and its slaves see it."""
@@ -82,11 +88,17 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
     def begin_save(self) -> SaveJob:
         """The work that makes every change so far durable."""
         # The topics of each group follow from the offsets and take as long as the encoding.
-        snapshot = replace(
-            self._snapshot(),
-            resets={key: dict(queues) for key, queues in self._resets.items()} or None,
-        )
-        return self._job(snapshot, ConsumerOffsets.with_group_topics)
+        job = self._job(self._snapshot(), ConsumerOffsets.with_group_topics)
+        if not self._resets and not self._has_resets_file:
+            return job
+        self._has_resets_file = True
+        resets = PendingResets(resets={key: dict(one) for key, one in self._resets.items()})
+
+        def run() -> None:
+            job.run()
+            self._resets_file.save(resets)
+
+        return SaveJob(job.generation, run, job.finish)
 
     def _snapshot(self) -> ConsumerOffsets:
         return ConsumerOffsets(
@@ -265,7 +277,6 @@ class OffsetTable(SavedTable[ConsumerOffsets]):
 
     def _take(self, table: ConsumerOffsets) -> None:
         self._offsets = {key: dict(queues) for key, queues in table.offsets.items()}
-        self._resets = {key: dict(queues) for key, queues in (table.resets or {}).items()}
         self.data_version = table.data_version
 
     def _remove(self, matches: Callable[[str, str], bool]) -> None:

@@ -25,7 +25,11 @@ from downrange.store.feature_tables import request_modes_file
 from downrange.store.filter_tables import consumer_filters_file
 from downrange.store.json_tables import groups_file, topics_file
 from downrange.store.message_store import MessageStore
-from downrange.store.offset_tables import consumer_offsets_file, delay_offsets_file
+from downrange.store.offset_tables import (
+    consumer_offsets_file,
+    delay_offsets_file,
+    pending_resets_file,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,9 @@ def build_tables(
         clock,
         GroupSettings(auto_create_enabled=settings.auto_create_groups),
     )
-    offsets = OffsetTable(consumer_offsets_file(disk, config_path), clock)
+    offsets = OffsetTable(
+        consumer_offsets_file(disk, config_path), clock, pending_resets_file(disk, config_path)
+    )
     modes = RequestModeTable(request_modes_file(disk, config_path))
     delays = DelayTable(delay_offsets_file(disk, config_path), clock)
     savers = TableSavers(

@@ -3,6 +3,7 @@
 consumerOffset.json      ConsumerOffsets    "topic@group" -> queue -> offset
 lmqConsumerOffset.json   LmqOffsets         the same, and "queue@group" -> offset of light queues
 delayOffset.json         DelayOffsets       delay level -> offset in its queue
+pendingReset.json        PendingResets      "topic@group" -> queue -> offset; our own
 """
 
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from downrange.store.json_tables import TableFile
 CONSUMER_OFFSETS_FILE = "consumerOffset.json"
 LMQ_OFFSETS_FILE = "lmqConsumerOffset.json"
 DELAY_OFFSETS_FILE = "delayOffset.json"
+PENDING_RESETS_FILE = "pendingReset.json"
 TOPIC_GROUP_SEPARATOR = "@"
 
 QueueOffsets = dict[int, Int64]
@@ -36,19 +38,27 @@ class ConsumerOffsets(Struct, frozen=True, kw_only=True, rename="camel"):
     """Next offset to consume, by "topic@group" and queue.
 
     `group_topics` follows from the offsets: a broker writes it for its readers and ignores it when
-    it reads; the same holds for `pull_offsets`, which 5.5 writes and does not load. `resets` is our
-    own and only there while a reset waits for its consumer; an Apache broker passes it over.
+    it reads; the same holds for `pull_offsets`, which 5.5 writes and does not load.
     """
 
     data_version: DataVersion = field(default_factory=DataVersion)
     group_topics: dict[str, list[str]] = field(default_factory=dict, name="groupTopicMap")
     offsets: dict[str, QueueOffsets] = field(default_factory=dict, name="offsetTable")
     pull_offsets: dict[str, QueueOffsets] = field(default_factory=dict, name="pullOffsetTable")
-    resets: dict[str, QueueOffsets] | None = field(default=None, name="pendingResetTable")
 
     def with_group_topics(self) -> Self:
         """The table as it is to be saved, with `group_topics` made from the offsets."""
         return replace(self, group_topics=group_topics(self.offsets))
+
+
+class PendingResets(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Offsets that were reset and that no pull has taken yet, by "topic@group" and queue.
+
+    A file of our own: an Apache broker that finds a member it does not know in consumerOffset.json
+    starts without offsets (seen with 5.5.0).
+    """
+
+    resets: dict[str, QueueOffsets] = field(default_factory=dict, name="pendingResetTable")
 
 
 class LmqOffsets(ConsumerOffsets, frozen=True, kw_only=True, rename="camel"):
@@ -68,6 +78,13 @@ def consumer_offsets_file(disk: Disk, config_path: Path) -> TableFile[ConsumerOf
     """The file of the consumer offsets."""
     return TableFile(
         disk, config_path / CONSUMER_OFFSETS_FILE, ConsumerOffsets, member="offsetTable"
+    )
+
+
+def pending_resets_file(disk: Disk, config_path: Path) -> TableFile[PendingResets]:
+    """The file of the resets that wait for their consumers."""
+    return TableFile(
+        disk, config_path / PENDING_RESETS_FILE, PendingResets, member="pendingResetTable"
     )
 
 

@@ -6,13 +6,20 @@ import pytest
 
 from downrange.broker.offset_table import OffsetTable
 from downrange.runtime.disk import Disk
-from downrange.store.offset_tables import ConsumerOffsets, consumer_offsets_file
+from downrange.store.offset_tables import (
+    ConsumerOffsets,
+    PendingResets,
+    consumer_offsets_file,
+    pending_resets_file,
+)
 from downrange.testing.clock import ManualClock
 
 
 @pytest.fixture
 def table(tmp_path: Path, disk: Disk, clock: ManualClock) -> OffsetTable:
-    return OffsetTable(consumer_offsets_file(disk, tmp_path), clock)
+    return OffsetTable(
+        consumer_offsets_file(disk, tmp_path), clock, pending_resets_file(disk, tmp_path)
+    )
 
 
 def test_an_offset_is_what_was_committed_last_also_if_that_is_less(table: OffsetTable) -> None:
@@ -38,7 +45,12 @@ def test_only_a_change_makes_the_table_dirty(table: OffsetTable) -> None:
 def test_the_version_changes_after_many_commits(
     tmp_path: Path, disk: Disk, clock: ManualClock
 ) -> None:
-    table = OffsetTable(consumer_offsets_file(disk, tmp_path), clock, commits_per_version=3)
+    table = OffsetTable(
+        consumer_offsets_file(disk, tmp_path),
+        clock,
+        pending_resets_file(disk, tmp_path),
+        commits_per_version=3,
+    )
     counters = []
     for offset in range(7):
         table.commit("g", "t", 0, offset)
@@ -132,7 +144,9 @@ def test_offsets_and_waiting_resets_survive_in_the_file_and_pull_offsets_do_not(
     table.note_pull("g", "t", 0, 6)
     table.reset("g", "t", 1, 2)
     table.save()
-    again = OffsetTable(consumer_offsets_file(disk, tmp_path), clock)
+    again = OffsetTable(
+        consumer_offsets_file(disk, tmp_path), clock, pending_resets_file(disk, tmp_path)
+    )
     again.load()
     assert again.of_queues("g", "t") == {0: 5, 1: 2}
     assert again.has_reset("g", "t", 1)
@@ -141,7 +155,7 @@ def test_offsets_and_waiting_resets_survive_in_the_file_and_pull_offsets_do_not(
     assert not again.is_dirty
     assert again.take_reset("g", "t", 1) == 2
     again.save()
-    assert b"pendingResetTable" not in consumer_offsets_file(disk, tmp_path).path.read_bytes()
+    assert pending_resets_file(disk, tmp_path).load() == PendingResets()
 
 
 def test_a_file_of_5_5_0_comes_out_byte_for_byte(
@@ -149,7 +163,9 @@ def test_a_file_of_5_5_0_comes_out_byte_for_byte(
 ) -> None:
     text = (golden_config / "consumerOffset.json").read_bytes()
     (tmp_path / "consumerOffset.json").write_bytes(text)
-    table = OffsetTable(consumer_offsets_file(disk, tmp_path), clock)
+    table = OffsetTable(
+        consumer_offsets_file(disk, tmp_path), clock, pending_resets_file(disk, tmp_path)
+    )
     table.load()
     table.save()
     saved = (tmp_path / "consumerOffset.json").read_bytes()

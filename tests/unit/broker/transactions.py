@@ -15,7 +15,7 @@ from downrange.protocol.command import Command
 from downrange.protocol.properties import decode_properties, encode_properties
 from downrange.protocol.record import Record, decode_record
 from downrange.protocol.request_codes import RequestCode
-from downrange.store.offset_tables import consumer_offsets_file
+from downrange.store.offset_tables import consumer_offsets_file, pending_resets_file
 from downrange.testing.clock import ManualClock
 from downrange.testing.virtual_time import run
 
@@ -51,7 +51,11 @@ class Rig:
         )
         config_path = bench.store.settings.config_path
         config_path.mkdir(exist_ok=True)
-        self.offsets = OffsetTable(consumer_offsets_file(bench.disk, config_path), bench.clock)
+        self.offsets = OffsetTable(
+            consumer_offsets_file(bench.disk, config_path),
+            bench.clock,
+            pending_resets_file(bench.disk, config_path),
+        )
         self.offsets.load()
         self.producer: Producer | None = SilentProducer()
         self.check = TransactionCheck(

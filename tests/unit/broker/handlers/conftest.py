@@ -12,7 +12,7 @@ from downrange.broker.system_topics import TopicSettings
 from downrange.broker.topic_table import TopicTable
 from downrange.runtime.disk import Disk
 from downrange.store.json_tables import groups_file, topics_file
-from downrange.store.offset_tables import consumer_offsets_file
+from downrange.store.offset_tables import consumer_offsets_file, pending_resets_file
 from downrange.testing.clock import ManualClock
 
 
@@ -36,7 +36,9 @@ def closed_groups(tmp_path: Path, disk: Disk, clock: ManualClock) -> GroupTable:
 
 @pytest.fixture
 def offsets(tmp_path: Path, disk: Disk, clock: ManualClock) -> OffsetTable:
-    return OffsetTable(consumer_offsets_file(disk, tmp_path), clock)
+    return OffsetTable(
+        consumer_offsets_file(disk, tmp_path), clock, pending_resets_file(disk, tmp_path)
+    )
 
 
 @pytest.fixture
