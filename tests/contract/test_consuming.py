@@ -16,6 +16,10 @@ from downrange.client.message import Message
 from downrange.client.producer import Producer
 from downrange.client.push_consumer import PushConsumer
 from downrange.model.topics import MessageQueue
+from downrange.protocol.headers.fields import encode_header
+from downrange.protocol.headers.send import SendRequestV2
+from downrange.protocol.request_codes import RequestCode
+from downrange.protocol.sys_flag import COMPRESSED
 
 DELAY_LEVEL_ONE_SECOND = 1
 COUNT = 40
@@ -198,6 +202,45 @@ def test_what_fails_too_often_is_a_dead_letter(play: Play) -> None:
         assert letter.keys == ["k"]
         assert letter.properties["RETRY_TOPIC"] == topic
         assert letter.properties["ORIGIN_MESSAGE_ID"] == bad.offset_message_id
+
+    play(promise)
+
+
+def test_a_message_that_cannot_be_decoded_is_a_dead_letter(play: Play) -> None:
+    async def promise(world: World) -> None:
+        topic, seen, dead = world.topic(), Seen(), Seen()
+        (queue,) = await world.create(topic, 1)
+        consumer = world.push()
+        consumer.subscribe(topic)
+        consumer.listen(seen)
+        header = SendRequestV2(
+            producer_group="defect",
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=4,
+            queue_id=0,
+            sys_flag=COMPRESSED,
+            born_timestamp=1,
+            flag=0,
+            properties="KEYS\x01k\x02UNIQ_KEY\x01ID1\x02",
+        )
+        async with world.producer() as producer, consumer:
+            await producer.send(Message(topic, b"first"), queue=queue)
+            fields = encode_header(header)
+            await world.ask_broker(RequestCode.SEND_MESSAGE_V2, fields, b"not compressed")
+            await producer.send(Message(topic, b"second"), queue=queue)
+            await world.until(lambda: consumer.consumed_offsets(topic).get(queue) == 3)
+            undertaker = world.push("undertaker")
+            undertaker.subscribe(f"%DLQ%{world.group('consumers')}")
+            undertaker.listen(dead)
+            async with undertaker:
+                await world.until(lambda: len(dead.messages) == 1)
+        assert sorted(seen.bodies) == [b"first", b"second"]
+        (letter,) = dead.messages
+        assert (letter.body, letter.keys) == (b"not compressed", ["k"])
+        assert letter.properties["RETRY_TOPIC"] == topic
+        assert letter.properties["INVALID_MESSAGE_QUEUE_OFFSET"] == "1"
+        assert "ZLIB" in letter.properties["INVALID_MESSAGE_REASON"]
 
     play(promise)
 

@@ -153,8 +153,10 @@ class World:
         finally:
             await session.shutdown()
 
-    async def ask_broker(self, code: RequestCode, fields: dict[str, str]) -> None:
-        """A request of an administrator."""
+    async def ask_broker(
+        self, code: RequestCode, fields: dict[str, str], body: bytes | None = None
+    ) -> None:
+        """A request of an administrator, or of a client with a defect."""
         session = Session(self.client(), f"{CLIENT_IP}@{self.prefix}-admin", self.around)
         client = RemotingClient(self.around.network)
         await session.start()
@@ -162,7 +164,7 @@ class World:
             await session.routes.refresh(AUTO_CREATE_TOPIC)
             address = session.routes.master_address(BROKER_NAME)
             assert address is not None
-            answer = await client.call(address, code, fields, timeout_s=CALL_S_MAX)
+            answer = await client.call(address, code, fields, body, timeout_s=CALL_S_MAX)
             assert answer.code == 0, answer
         finally:
             client.close()
