@@ -14,6 +14,7 @@ OWN_KEYS = keys_of(BrokerSettings, StoreFileSettings, MonitoringSettings)
 OURS_ALONE = {
     "bulkPullBytesMax",
     "bulkPullCountMax",
+    "scrubBytesPerSecond",
     "httpHost",
     "httpPort",
     "startWithoutCommitLog",
