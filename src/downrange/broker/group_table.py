@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from downrange.broker.attributes import GROUP_ATTRIBUTES, NO_CHANGES, changed_attributes
+from downrange.broker.quotas import Quota
 from downrange.broker.saved_table import SavedTable
 from downrange.model.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, InvalidNameError, check_group
 from downrange.model.topics import QUEUE_NUMS_MAX, DataVersion, SubscriptionGroupConfig
@@ -51,6 +52,7 @@ class GroupTable(SavedTable[json_tables.GroupTable]):
         self._forbidden: dict[str, dict[str, int]] = {}
         self.data_version = DataVersion(timestamp=clock.wall_ms())
         self.on_change: list[GroupListener] = []
+        self.quota = Quota()
         self._created: dict[str, int] = {}  # since the last save, with the generation
 
     def change(self, *, auto_create_enabled: bool) -> None:
@@ -136,6 +138,8 @@ class GroupTable(SavedTable[json_tables.GroupTable]):
             GROUP_ATTRIBUTES, None if old is None else old.attributes, attribute_changes
         )
         new = replace(config, attributes=attributes)
+        if old is None:
+            self.quota.check_group(len(self._groups))
         if new != old:
             _log.info("group %s: %s", "created" if old is None else "changed", new)
             self._enter(new)
@@ -216,6 +220,7 @@ class GroupTable(SavedTable[json_tables.GroupTable]):
         except InvalidNameError as error:
             _log.warning("group was not created: %s", error)
             return None
+        self.quota.check_group(len(self._groups))
         config = SubscriptionGroupConfig(group_name=group)
         self._enter(config)
         _log.info("group created by use: %s", group)

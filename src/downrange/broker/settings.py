@@ -67,6 +67,9 @@ class BrokerSettings:
     auto_create_groups: bool = setting(
         "autoCreateSubscriptionGroup", True, about="a heartbeat or pull may create one"
     )
+    topics_max: int = setting("topicsMax", 0, least=0, about="topics that may exist; 0: no limit")
+    queues_max: int = setting("queuesMax", 0, least=0, about="queues of all topics; 0: no limit")
+    groups_max: int = setting("groupsMax", 0, least=0, about="consumer groups; 0: no limit")
     cluster_topic_enabled: bool = setting("clusterTopicEnable", True, about="a topic per cluster")
     broker_topic_enabled: bool = setting("brokerTopicEnable", True, about="a topic per broker")
     trace_topic_enabled: bool = setting("traceTopicEnable", False, about="create the trace topic")

@@ -12,6 +12,7 @@ from downrange.broker.lost_topics import restore_topics
 from downrange.broker.offset_table import OffsetTable
 from downrange.broker.producer_table import ProducerTable
 from downrange.broker.queue_locks import QueueLocks
+from downrange.broker.quotas import Quota
 from downrange.broker.settings import BrokerSettings
 from downrange.broker.subscriptions import SubscriptionFilters
 from downrange.broker.system_topics import TopicSettings
@@ -116,6 +117,11 @@ def build_tables(
     )
     offsets = OffsetTable(
         consumer_offsets_file(disk, config_path), clock, pending_resets_file(disk, config_path)
+    )
+    topics.quota = groups.quota = Quota(
+        topics_max=settings.topics_max,
+        queues_max=settings.queues_max,
+        groups_max=settings.groups_max,
     )
     modes = RequestModeTable(request_modes_file(disk, config_path))
     delays = DelayTable(delay_offsets_file(disk, config_path), clock)

@@ -13,6 +13,7 @@ from downrange.broker.attributes import (
     TOPIC_ATTRIBUTES,
     changed_attributes,
 )
+from downrange.broker.quotas import Quota
 from downrange.broker.saved_table import SavedTable
 from downrange.broker.system_topics import TopicSettings, system_topics
 from downrange.model.names import (
@@ -60,6 +61,7 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
         self._durable = json_tables.TopicTable(data_version=self.data_version)
         # Created or changed since the last save: the generation, and what is on disk of it.
         self._unsaved: dict[str, tuple[int, TopicConfig | None]] = {}
+        self.quota = Quota()
 
     def change(self, *, auto_create_enabled: bool) -> None:
         """Let sends create topics, or no more."""
@@ -176,16 +178,16 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
             _log.warning("topic %s was not created: %s", topic, default)
             return None
         queue_nums = max(min(queue_nums, default.write_queue_nums), 0)
-        return self._put(
-            TopicConfig(
-                topic_name=_checked(topic),
-                read_queue_nums=queue_nums,
-                write_queue_nums=queue_nums,
-                perm=default.perm & ~Permission.INHERIT,
-                topic_sys_flag=sys_flag,
-                topic_filter_type=default.topic_filter_type,
-            )
+        config = TopicConfig(
+            topic_name=_checked(topic),
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=default.perm & ~Permission.INHERIT,
+            topic_sys_flag=sys_flag,
+            topic_filter_type=default.topic_filter_type,
         )
+        self.quota.check_topics(self._topics, (config,))
+        return self._put(config)
 
     def creation_refusal(self, default_topic: str) -> str | None:
         """Why sending does not create topics like this one; None if it does."""
@@ -232,6 +234,7 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
         """
         new = self._updated(config, attribute_changes)
         old = self._topics.get(new.topic_name)
+        self.quota.check_topics(self._topics, (new,))
         return old if old is not None and new == old else self._put(new)
 
     def update_all(self, configs: Iterable[TopicConfig]) -> None:
@@ -243,6 +246,7 @@ class TopicTable(SavedTable[json_tables.TopicTable]):
         changed = tuple(one for one in new if one != self._topics.get(one.topic_name))
         if not changed:
             return
+        self.quota.check_topics(self._topics, changed)
         for one in changed:
             self._enter(one)
         self._changed(changed)

@@ -200,6 +200,9 @@ def _state(view: BrokerView, section: Section) -> Steps:
 
 def _held_up(view: BrokerView, section: Section) -> Steps:
     add_connection_families(section, view.watch, view.intake)
+    quota = section.counter("downrange_quota_refusals_total", "Creations refused, by setting")
+    for setting, count in view.tables.topics.quota.refusals.items():
+        quota.add(count, setting=setting)
     yield
 
 

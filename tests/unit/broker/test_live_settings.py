@@ -25,6 +25,7 @@ from downrange.testing.virtual_time import START_MS, run
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01payers\x02UNIQ_KEY\x01AA\x02"
 # Read once, when the broker starts; changing one is answered with a remark that says so.
 AT_NEXT_START = {
+    "groupsMax", "queuesMax", "topicsMax",
     "accessMessageInMemoryMaxRatio", "adminBrokerThreadPoolQueueCapacity", "bindAddress",
     "brokerIP1", "brokerIP2", "brokerTopicEnable", "bulkPullBytesMax", "bulkPullCountMax",
     "checkCRCOnRecover", "clusterTopicEnable",
