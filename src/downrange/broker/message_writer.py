@@ -19,12 +19,13 @@ from downrange.store.errors import AppendRefusedError, PutStatus
 from downrange.store.message_store import MessageStore
 
 _TIMER_NAMES = (b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
-_CODES = {
+CODES = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutStatus.SHUT_DOWN: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.SLAVE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.DISK_FULL: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.DISPATCH_STALLED: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.TOPIC_TOO_LONG: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.BODY_TOO_LARGE: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.BATCH_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -183,7 +184,7 @@ class MessageWriter:
 
 def refused(status: PutStatus, remark: str) -> Refused:
     """The answer to a message that was not taken."""
-    code = _CODES[status]
+    code = CODES[status]
     if status is PutStatus.PAGE_CACHE_BUSY:
         remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {remark}"
     elif code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -195,4 +196,4 @@ def refused(status: PutStatus, remark: str) -> Refused:
 
 def put_code(status: PutStatus) -> int:
     """The response code of a message that was appended; 10 is a success with a status."""
-    return ResponseCode.SUCCESS if status is PutStatus.PUT_OK else _CODES[status]
+    return ResponseCode.SUCCESS if status is PutStatus.PUT_OK else CODES[status]

@@ -35,10 +35,11 @@ class DispatchBacklog:
 
     def __init__(self, dirty: DirtyFiles) -> None:
         self._dirty = dirty
-        self._queues: dict[ConsumeQueue, _Waiting] = {}  # the one that waits longest is the first
+        self._queues: dict[ConsumeQueue, _Waiting] = {}
         self._busy: dict[str, deque[ConsumeQueue]] = {}  # by topic: those that only wait for a file
         self._failed: deque[ConsumeQueue] = deque()
         self._failures: dict[ConsumeQueue, OSError] = {}
+        self._moved_s = 0.0  # when one of the busy queues last went on
         self.count = 0
         self._bytes = 0
 
@@ -55,8 +56,15 @@ class DispatchBacklog:
 
     @property
     def since_s(self) -> float | None:
-        """When the message that waits longest began to wait; None if none waits."""
-        return next((waiting.since_s for waiting in self._queues.values()), None)
+        """Since when nothing has helped: a queue fails, or no sync has let another one go on.
+
+        None if nothing waits. A slow disk that many queues wait for in turn is not a stall.
+        """
+        failed = next(iter(self._failures), None)
+        if failed is None:
+            return self._moved_s if self._busy else None
+        since_s = self._queues[failed].since_s
+        return min(since_s, self._moved_s) if self._busy else since_s
 
     @property
     def failure(self) -> OSError | None:
@@ -76,7 +84,7 @@ class DispatchBacklog:
             if waiting is None:
                 assert error is not None, "the first message of a queue waits for a reason"
                 waiting = self._queues[queue] = _Waiting(now_s)
-                self._note_failure(queue, error)
+                self._note_failure(queue, error, now_s)
             waiting.entries.append(entry)
             self._count(entry, 1)
 
@@ -123,19 +131,20 @@ class DispatchBacklog:
             entry = waiting.entries.popleft()
             self._count(entry, -1)
             visible.append(entry)
-        self._failures.pop(queue, None)
+        if len(visible) > before:
+            self._failures.pop(queue, None)
+            waiting.since_s = self._moved_s = now_s  # what is left has not waited for as long
         if error is None:
             del self._queues[queue]
             return True
-        if len(visible) > before:  # what is left has not waited for as long
-            del self._queues[queue]
-            waiting.since_s = now_s
-            self._queues[queue] = waiting
-        self._note_failure(queue, error)
+        self._note_failure(queue, error, now_s)
         return False
 
-    def _note_failure(self, queue: ConsumeQueue, error: OSError) -> None:
+    def _note_failure(self, queue: ConsumeQueue, error: OSError, now_s: float) -> None:
         if isinstance(error, FilesBusyError):
+            self._failures.pop(queue, None)
+            if not self._busy:
+                self._moved_s = now_s
             self._busy.setdefault(queue.topic, deque()).append(queue)
         else:
             self._failures[queue] = error

@@ -248,3 +248,30 @@ def test_a_failed_sync_of_a_queue_keeps_the_checkpoint_where_it_was(isolated: Is
     assert again.last_stop.name == "UNKNOWN"
     assert again.queues.ensure("T", 0).max_offset == 3
     again.close()
+
+
+def test_queues_that_wait_in_turn_for_a_slow_disk_are_no_stall(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    isolated = Isolated(tmp_path, clock, open_files_max=8)
+    for queue_id in range(40):
+        isolated.send("T", queue_id)
+    isolated.store.dispatch_some()
+    while isolated.store.is_dispatch_behind:
+        isolated.clock.advance(STALL_MS - 1)  # as long as this takes a sync
+        assert isolated.flush_derived()
+        isolated.store.dispatch_some()
+        assert isolated.refusal_text == "None"
+    assert len(isolated.heard) == 40
+
+
+def test_a_sync_that_does_not_end_is_a_stall(tmp_path: Path, clock: ManualClock) -> None:
+    isolated = Isolated(tmp_path, clock, open_files_max=8)
+    for queue_id in range(40):
+        isolated.send("T", queue_id)
+    isolated.store.dispatch_some()
+    isolated.clock.advance(STALL_MS)
+    isolated.store.dispatch_some()
+    assert "queue files are not synced fast enough" in isolated.refusal_text
+    assert synced_until_visible(isolated)
+    assert isolated.refusal_text == "None"
