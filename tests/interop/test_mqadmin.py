@@ -14,6 +14,10 @@ from interop.admin_console import running_console
 from interop.client_cluster import running_cluster, wants_apache
 from interop.two_clusters import TwoClusters
 
+from downrange.broker.java_keys import JAVA_KEYS
+from downrange.broker.settings import BrokerSettings, StoreFileSettings
+from downrange.runtime.settings import keys_of
+
 pytestmark = pytest.mark.interop
 
 MINE, APACHES = "1", "2"
@@ -155,6 +159,7 @@ def test_the_runtime_table_has_the_same_keys_and_totals(both: TwoClusters) -> No
 
 # What a test sets for one of them, what is the machine's.
 OWN_SETTINGS = {
+    "brokerIP2",
     "haListenPort",
     "listenPort",
     "namesrvAddr",
@@ -164,8 +169,8 @@ OWN_SETTINGS = {
 }
 
 
-# How much a pull in bulk gets, which Apache's broker does not have.
-OURS_ALONE = {"bulkPullBytesMax", "bulkPullCountMax"}
+# What Apache's broker does not have.
+OURS_ALONE = set(keys_of(BrokerSettings, StoreFileSettings)) - JAVA_KEYS
 
 
 def test_settings_have_the_same_names_and_values(both: TwoClusters) -> None:
