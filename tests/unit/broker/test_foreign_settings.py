@@ -14,7 +14,10 @@ OWN_KEYS = keys_of(BrokerSettings, StoreFileSettings, MonitoringSettings)
 OURS_ALONE = {
     "bulkPullBytesMax",
     "bulkPullCountMax",
+    "groupsMax",
+    "queuesMax",
     "scrubBytesPerSecond",
+    "topicsMax",
     "httpHost",
     "httpPort",
     "startWithoutCommitLog",
