@@ -1,5 +1,6 @@
 """Sends messages to the retry topic of a group, when their own broker does not take them back."""
 
+from dataclasses import replace
 from typing import Final
 
 from downrange.client.message import Message, SendReceipt
@@ -17,7 +18,9 @@ class RetrySending:
     """The little producer inside a consumer; topics it gets have their namespace already."""
 
     def __init__(self, session: Session, settings: ProducerSettings | None = None) -> None:
-        self._settings = settings = settings or ProducerSettings()
+        # A retry topic may have one queue only, and its route may not be known yet.
+        settings = replace(settings or ProducerSettings(), default_topic_queue_nums=1)
+        self._settings = settings
         frames = SendFrames(
             INNER_GROUP,
             settings.create_topic_key,
