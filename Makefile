@@ -45,6 +45,7 @@ test: lint types layers unit ## Everything a commit must pass: lint, types, laye
 faults: $(STAMP) ## The long form of the fault tests (an hour or more); SEEDS=1000..2000 runs these seeds of the simulation instead and can be interrupted
 ifdef SEEDS
 	PYTHONPATH=tests $(BIN)/python -m simulation power --seeds $(SEEDS) --resume
+	PYTHONPATH=tests $(BIN)/python -m simulation cluster --seeds $(SEEDS) --resume
 else
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
 endif

@@ -1,7 +1,7 @@
 """Runs seeds of an engine one after the other, and says how to repeat those that fail.
 
     python -m simulation power --seeds 0..50
-    python -m simulation power --seeds 17 --story
+    python -m simulation cluster --seeds 17 --faults 0,2 --story
 
 With --resume the seeds that passed are kept below `build/simulation`, by engine and commit, and a
 run that was interrupted goes on where it stopped.
@@ -17,12 +17,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from simulation.cluster_run import ClusterRun
 from simulation.power_cuts import Rounds
 from simulation.trace import Trace
 
@@ -44,7 +45,7 @@ class Run(Protocol):
         ...
 
 
-ENGINES: dict[str, Callable[[int], Run]] = {"power": Rounds}
+ENGINES: dict[str, Callable[[int], Run]] = {"power": Rounds, "cluster": ClusterRun}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,10 @@ class Outcome:
     cpu_s: float
 
 
-def run_seed(engine: str, seed: int) -> Outcome:
-    """One seed, from the start to its end or its failure."""
+def run_seed(engine: str, seed: int, kept: Sequence[int] | None = None) -> Outcome:
+    """One seed, from the start to its end or its failure; `kept` names the faults that strike."""
     begin_s = time.process_time()
-    run = ENGINES[engine](seed)
+    run = ENGINES[engine](seed) if kept is None else ClusterRun(seed, kept)
     error = ""
     try:
         with asyncio.Runner(loop_factory=virtual_time.VirtualTimeLoop) as runner:
@@ -73,11 +74,32 @@ def run_seed(engine: str, seed: int) -> Outcome:
     return Outcome(seed, error, run.trace.story(), run.trace.digest, run.counts, cpu_s)
 
 
-def replay_command(engine: str, seed: int) -> str:
+def shrink(seed: int, error: str) -> tuple[list[int], Outcome | None]:
+    """The faults of a seed that it needs to fail in the same way, and that failure.
+
+    Takes one fault away at a time; two that only fail together are both kept.
+    """
+    kept = ClusterRun(seed).kept
+    smallest = None
+    for index in list(kept):
+        fewer = [other for other in kept if other != index]
+        outcome = run_seed("cluster", seed, fewer)
+        if outcome.error and kind_of(outcome.error) == kind_of(error):
+            kept, smallest = fewer, outcome
+    return kept, smallest
+
+
+def kind_of(error: str) -> str:
+    """What failed, without what it failed on."""
+    return error.partition("\n")[0].rpartition(": ")[0].partition(":")[2]
+
+
+def replay_command(engine: str, seed: int, kept: Sequence[int] | None = None) -> str:
     """What to type to see the same failure again."""
+    faults = "" if kept is None else f" --faults {','.join(map(str, kept)) or 'none'}"
     return (
-        f"git checkout {commit()} && "
-        f"PYTHONPATH=tests .venv/bin/python -m simulation {engine} --seeds {seed} --story"
+        f"git checkout {commit()} && PYTHONPATH=tests .venv/bin/python -m simulation "
+        f"{engine} --seeds {seed}{faults} --story"
     )
 
 
@@ -127,12 +149,14 @@ class Results:
         self._path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def run_all(engine: str, seeds: range, results: Results) -> Iterator[Outcome]:
+def run_all(
+    engine: str, seeds: range, results: Results, kept: Sequence[int] | None = None
+) -> Iterator[Outcome]:
     """Run the seeds that have not passed yet."""
     for number, seed in enumerate(seeds):
         if seed in results.passed:
             continue
-        outcome = run_seed(engine, seed)
+        outcome = run_seed(engine, seed, kept)
         if not outcome.error:
             results.add(outcome)
         if number % 50 == 49:
@@ -140,6 +164,21 @@ def run_all(engine: str, seeds: range, results: Results) -> Iterator[Outcome]:
             gc.collect()
         yield outcome
     results.save()
+
+
+def report(engine: str, outcome: Outcome, kept: Sequence[int] | None) -> None:
+    """Print a failure: its story with as few faults as it needs, and how to repeat it."""
+    if engine == "cluster" and kept is None:
+        kept, smallest = shrink(outcome.seed, outcome.error)
+        outcome = smallest or outcome
+    print(outcome.story)
+    print(f"{engine} seed {outcome.seed} FAILED: {outcome.error}")
+    print(f"repeat it with: {replay_command(engine, outcome.seed, kept)}", flush=True)
+
+
+def faults_of(text: str) -> list[int]:
+    """`0,2`, or `none`."""
+    return [] if text == "none" else [int(part) for part in text.split(",")]
 
 
 def main() -> int:
@@ -150,6 +189,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("engine", choices=sorted(ENGINES))
     parser.add_argument("--seeds", type=seeds_of, required=True, help="7, or 0..50")
+    parser.add_argument("--faults", type=faults_of, help="strike with these faults only: 0,2")
     parser.add_argument("--resume", action="store_true", help="leave out what passed before")
     parser.add_argument("--story", action="store_true", help="print the trace of every seed")
     parser.add_argument("--digests", action="store_true", help="print a digest of every trace")
@@ -159,15 +199,14 @@ def main() -> int:
     results = Results(RESULTS / f"{options.engine}-{name}.json" if options.resume else None)
     failed = 0
     begin_s = time.process_time()
-    for outcome in run_all(options.engine, options.seeds, results):
+    for outcome in run_all(options.engine, options.seeds, results, options.faults):
         if options.digests:
             print(f"seed {outcome.seed}: {outcome.digest}")
-        if options.story or outcome.error:
+        if options.story:
             print(outcome.story)
         if outcome.error:
             failed += 1
-            print(f"{options.engine} seed {outcome.seed} FAILED: {outcome.error}")
-            print(f"repeat it with: {replay_command(options.engine, outcome.seed)}", flush=True)
+            report(options.engine, outcome, options.faults)
     counts = ", ".join(f"{value} {key}" for key, value in sorted(results.counts.items()))
     print(
         f"{options.engine}: {len(results.passed)} seeds passed, {failed} failed at {name} on "

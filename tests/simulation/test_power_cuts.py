@@ -1,13 +1,13 @@
 """Brokers that lose power, are killed and shut down at random instants keep what they promised."""
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 from simulation import runner
-from simulation.runner import ROOT, run_seed
+from simulation.processes import simulate
+from simulation.runner import run_seed
 
 from downrange.runtime.durable_file import DurableFile
 from downrange.store.segment import Segment
@@ -16,21 +16,6 @@ from downrange.testing.simulated_disk import SimulatedDisk
 SHARDS = ("0..12", "12..24")
 POWER_CUTS_PER_SHARD = 25
 SEEDS_TO_FIND_A_BUG = 8
-
-
-def simulate(*arguments: str, hash_seed: str | None = None) -> str:
-    """Run seeds in a process of their own, whose hashes do not depend on this one's."""
-    environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}", "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-m", "simulation", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=environment if hash_seed is None else {**environment, "PYTHONHASHSEED": hash_seed},
-    )
-    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-3_000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("seeds", SHARDS)
