@@ -46,6 +46,7 @@ faults: $(STAMP) ## The long form of the fault tests (an hour or more); SEEDS=10
 ifdef SEEDS
 	PYTHONPATH=tests $(BIN)/python -m simulation power --seeds $(SEEDS) --resume
 	PYTHONPATH=tests $(BIN)/python -m simulation cluster --seeds $(SEEDS) --resume
+	PYTHONPATH=tests $(BIN)/python -m simulation hostile --seeds $(SEEDS) --resume
 else
 	$(BIN)/pytest -q -n $(WORKERS) -m long tests/faults
 endif

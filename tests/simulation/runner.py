@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from simulation.cluster_run import ClusterRun
+from simulation.hostile_peer import HostilePeer
 from simulation.power_cuts import Rounds
 from simulation.trace import Trace
 
@@ -45,7 +46,11 @@ class Run(Protocol):
         ...
 
 
-ENGINES: dict[str, Callable[[int], Run]] = {"power": Rounds, "cluster": ClusterRun}
+ENGINES: dict[str, Callable[[int], Run]] = {
+    "power": Rounds,
+    "cluster": ClusterRun,
+    "hostile": HostilePeer,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from simulation.runner import run_seed, shrink
 
 from downrange.broker.consumer_table import ConsumerTable
 from downrange.broker.handlers.transaction import TransactionHandler
+from downrange.client.message import ReceivedMessage
 from downrange.client.process_queue import ProcessQueue
 from downrange.protocol.delay_levels import DelayLevels
 from downrange.protocol.headers.transaction import TRANSACTION_COMMIT, EndTransactionRequest
@@ -39,20 +40,28 @@ def test_seed_repeats_a_run_to_the_last_line() -> None:
 
 # --- planted bugs: one per property ------------------------------------------------------------
 
-_put, _take, _end = ProcessQueue.put, ProcessQueue.take, TransactionHandler._end
+_put, _take, _remove = ProcessQueue.put, ProcessQueue.take, ProcessQueue.remove
+_end = TransactionHandler._end
 
 
-def forget_some(queue: ProcessQueue, messages: list[object], **options: object) -> object:
-    kept = [one for one in messages if one.queue_offset % 5 != 3]  # type: ignore[attr-defined]
-    return _put(queue, kept or messages[:1], **options)  # type: ignore[arg-type]
+def forget_some(
+    queue: ProcessQueue, messages: list[ReceivedMessage], *, queue_end: int | None = None
+) -> bool:
+    kept = [one for one in messages if one.queue_offset % 5 != 3]
+    return _put(queue, kept or messages[:1], queue_end=queue_end)
 
 
-def take_newest(queue: ProcessQueue, count_max: int) -> object:
+def take_newest(queue: ProcessQueue, count_max: int) -> list[ReceivedMessage]:
     queue._order.reverse()
     try:
         return _take(queue, count_max)
     finally:
         queue._order = type(queue._order)(sorted(queue._order))
+
+
+def commit_too_much(queue: ProcessQueue, messages: list[ReceivedMessage]) -> int | None:
+    offset = _remove(queue, messages)
+    return None if offset is None else offset + 3
 
 
 def always_commit(handler: TransactionHandler, header: EndTransactionRequest) -> object:
@@ -66,7 +75,7 @@ def half_the_delay(levels: DelayLevels, level: int) -> int:
 BUGS: dict[str, tuple[type, str, object]] = {
     "nothing acknowledged is lost": (ProcessQueue, "put", forget_some),
     "order is kept per queue": (ProcessQueue, "take", take_newest),
-    "offsets are never ahead": (ProcessQueue, "_lowest", lambda queue: queue._offset_end + 3),
+    "offsets are never ahead": (ProcessQueue, "remove", commit_too_much),
     "delayed messages are not early": (DelayLevels, "delay_ms", half_the_delay),
     "transactions are decided once": (TransactionHandler, "_end", always_commit),
     "hand over meets its deadline": (ConsumerTable, "on_close", lambda *_: None),
