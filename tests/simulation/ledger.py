@@ -196,7 +196,8 @@ class Ledger:
                     f"group {group} stands at {value} in {topic} {queue_id} "
                     f"after {', '.join(map(str, events))}"
                 )
-            events[:] = [Offset(value, FOREVER)]
+            # A reset waits for the next pull of the group, through any number of restarts.
+            events[:] = [Offset(value, FOREVER, is_reset=any(one.is_reset for one in events))]
 
     def _check_transactions(self, found: dict[str, list[Record]], *, is_settled: bool) -> None:
         for body, one in self.transactions.items():

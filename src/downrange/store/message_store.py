@@ -323,7 +323,7 @@ class MessageStore:
         if missing.prepare(self.log, self.checkpoint, manifest):
             self.checkpoint, manifest = Checkpoint(), None
         self.queues.load(known_positions(manifest, self.log, self.last_stop))
-        missing.check_end(self.log, self.queues)
+        missing.check_end(self.log, self.queues, self.checkpoint)
         index_removed = bool(self.index.load()) if self.index is not None else False
         self._deleted.load(manifest)
         self._deleted.finish(self.queues)

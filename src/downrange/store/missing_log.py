@@ -75,13 +75,20 @@ class MissingLog:
         self._move_aside()
         return True
 
-    def check_end(self, log: CommitLog, queues: QueueTable) -> None:
-        """Refuse a log that lacks its newest files, which the queues know."""
+    def check_end(self, log: CommitLog, queues: QueueTable, checkpoint: Checkpoint) -> None:
+        """Refuse a log that lacks its newest files, which the queues know.
+
+        Files behind the confirmed offset may be gone: after a power failure recovery deletes what
+        was not durable, and if the power fails again before the queues are durable, they still
+        point to it.
+        """
         segments = log.chain.segments
         if not segments:
             return
         last = segments[-1]
         end = last.base_offset + last.size
+        if 0 < checkpoint.confirmed_offset <= end:
+            return
         known_end = dispatched_end(queues)
         if known_end <= end:
             return

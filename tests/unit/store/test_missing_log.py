@@ -1,6 +1,7 @@
 """A store whose log is not where it should be: nothing is lost by a start."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from unit.store.building import (
     open_store,
 )
 
+from downrange.store.checkpoint import CheckpointFile
 from downrange.store.errors import LogMissingError
 from downrange.testing.clock import ManualClock
 
@@ -138,6 +140,20 @@ def test_newest_files_that_are_missing_are_missed(tmp_path: Path, disk: StagedDi
     kept = all_bodies(store)
     assert kept == numbered(130)[: len(kept)]
     assert store.log.max_offset <= int(newest.name)
+    store.close()
+
+
+def test_newest_file_that_was_never_durable_may_be_gone(tmp_path: Path, disk: StagedDisk) -> None:
+    """As after two power failures, the second one in the midst of recovery from the first."""
+    written(tmp_path, disk, is_clean=False)
+    newest = max((tmp_path / "commitlog").iterdir())
+    newest.unlink()
+    file = CheckpointFile(disk, tmp_path)
+    file.save(replace(file.load(), confirmed_offset=int(newest.name)))
+    store = open_store(tmp_path, disk=disk)
+    kept = all_bodies(store)
+    assert 0 < len(kept) < 130
+    assert kept == numbered(130)[: len(kept)]
     store.close()
 
 
