@@ -42,6 +42,8 @@ EXCEPTIONS = {
     "testing/quick_disk.py": "a Disk",
     "testing/simulated_disk.py": "a Disk",
     "monitoring/process_metrics.py": "asks the kernel about this process, in /proc",
+    "runtime/descriptor_budget.py": "asks the kernel for its limits, in /proc",
+    "runtime/processor_wait.py": "asks the kernel about this thread, in /proc",
     "app/stopped_store.py": "looks at the files of a store before anything opens it",
     "app/broker.py": "looks for the settings that a broker has saved, before there is a broker",
     "app/commands/contexts.py": "the user's own configuration of the command line",

@@ -38,6 +38,7 @@ from downrange.runtime.blocking import BlockingRunner
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.runtime.loop_watch import LoopWatch
+from downrange.runtime.processor_wait import processor_wait
 from downrange.runtime.service import OnFailure, Supervisor
 from downrange.store.message_store import MessageStore
 from downrange.store.settings import OPEN_FILES_MAX
@@ -88,7 +89,7 @@ class Broker:
         self._settings = settings
         self._store_files = store_files
         self._around = around
-        self._watch = LoopWatch(around.clock.monotonic_s)
+        self._watch = LoopWatch(around.clock.monotonic_s, processor_wait())
         self._supervisor = Supervisor(on_failure, self._watch)
         self._client = RemotingClient(around.network)
         self._routes: dict[int, Handler] = {}

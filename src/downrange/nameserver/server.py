@@ -23,6 +23,7 @@ from downrange.remoting.settings import ConnectionSettings
 from downrange.runtime.clock import Clock
 from downrange.runtime.disk import Disk
 from downrange.runtime.loop_watch import LoopWatch
+from downrange.runtime.processor_wait import processor_wait
 from downrange.runtime.service import OnFailure, Supervisor
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class NameServer:
         self._settings = CurrentSettings(settings, disk)
         self._kv = KvTable(disk, settings.kv_config_path.expanduser())
         self._table = RouteTable()
-        self._watch = LoopWatch(clock.monotonic_s)
+        self._watch = LoopWatch(clock.monotonic_s, processor_wait())
         self._supervisor = Supervisor(on_failure, self._watch)
         self._brokers = RemotingClient(network, connect_timeout_s=NOTICE_TIMEOUT_S)
         handlers = NameServerHandlers(self._table, self._kv, self._settings, clock, self._notify)

@@ -11,6 +11,9 @@ task, and describes its work only when `lap` says that it was long:
 
 `tick` is called every `TICK_S`. It finds what nobody measured: a loop that is later than the laps
 since the last tick explain.
+
+Time in which the loop's thread was ready but another process had the processor is not the
+callback's fault: it counts neither as a long callback nor as a line in the log.
 """
 
 import logging
@@ -47,8 +50,14 @@ class LoopWatch:
     several are a backlog.
     """
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        waited_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.now_s = now_s
+        self._waited_s = waited_s  # for a processor, so far
+        self._waited_at_tick_s = 0.0
         self.limit_s = LIMIT_MS / 1000
         self.lap_s_counted = float("inf")
         self.busy_s = 0.0
@@ -110,6 +119,7 @@ class LoopWatch:
             if unknown_s > self.limit_s:
                 self._record(Lap(unknown_s, "a callback that is not watched"))
         self._measured_s = self.total_s = 0.0
+        self._waited_at_tick_s = self._waited_s()
         self._due_s = now_s + TICK_S
 
     def watched(self, name: str, coroutine: Coroutine[None, None, T]) -> "Coroutine[None, None, T]":
@@ -117,6 +127,10 @@ class LoopWatch:
         return _WatchedCoroutine(self, name, coroutine)
 
     def _record(self, lap: Lap) -> None:
+        if lap.seconds > self.limit_s:
+            # Since the last tick is a little too long: in doubt the machine is to blame.
+            waited_s = self._waited_s() - self._waited_at_tick_s
+            lap = Lap(max(lap.seconds - waited_s, 0.0), lap.subject)
         if lap.seconds > self._current.seconds:
             self._current = lap
             self._notable_s = min(lap.seconds, self.limit_s)

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from downrange.runtime.loop_watch import LOG_INTERVAL_S, TICK_S, WINDOW_S, LoopWatch
+from downrange.runtime.processor_wait import processor_wait
 from downrange.runtime.service import Supervisor
 from downrange.testing.virtual_time import VirtualTimeLoop, run
 
@@ -74,6 +75,34 @@ def test_callbacks_beyond_the_limit_are_counted_and_some_are_logged(
         "event loop: blocked for 60 ms by request 3; the limit is 50 ms; "
         "2 more since the last report",
     ]
+
+
+def test_a_processor_that_others_had_is_not_the_fault_of_a_callback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hands, waited = Hands(), Hands()
+    watch = LoopWatch(hands, waited)
+    watch.tick()
+    waited.now_s += 0.080
+    lap(watch, hands, 0.100, "a pull that was preempted")
+    assert longest(watch) == (20, "a pull that was preempted")
+    hands.now_s += TICK_S
+    watch.tick()
+    waited.now_s += 0.300
+    hands.now_s += TICK_S + 0.340
+    watch.tick()
+    assert (watch.beyond_count, caplog.records) == (0, [])
+    waited.now_s += 0.010
+    lap(watch, hands, 0.100, "a request that is long itself")
+    assert [record.message for record in caplog.records] == [
+        "event loop: blocked for 90 ms by a request that is long itself; the limit is 50 ms"
+    ]
+
+
+def test_the_wait_for_a_processor_is_the_kernels_count() -> None:
+    waited_s = processor_wait()
+    first = waited_s()
+    assert 0.0 <= first <= waited_s()
 
 
 def test_many_short_laps_are_one_long_callback() -> None:
