@@ -143,9 +143,17 @@ class ConcurrentConsumption:
             self._workers -= 1
 
     async def _consume(self, batch: _Batch) -> None:
-        queue, held, messages = batch
-        if held.is_dropped:
+        if batch.held.is_dropped:
             return
+        batch.held.begin_batch()
+        try:
+            await self._consume_all(*batch)
+        finally:
+            batch.held.end_batch()
+
+    async def _consume_all(
+        self, queue: MessageQueue, held: ProcessQueue, messages: list[ReceivedMessage]
+    ) -> None:
         context = ConcurrentContext(queue)
         status = await self.calls.consume(queue, held, messages, context)
         counts = self._stats.topic(queue.topic)

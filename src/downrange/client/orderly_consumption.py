@@ -152,6 +152,15 @@ class OrderlyConsumption:
         self, queue: MessageQueue, held: ProcessQueue, messages: list[ReceivedMessage]
     ) -> bool:
         """One batch; whether the chain goes on now."""
+        held.begin_batch()
+        try:
+            return await self._consume_in_order(queue, held, messages)
+        finally:
+            held.end_batch()
+
+    async def _consume_in_order(
+        self, queue: MessageQueue, held: ProcessQueue, messages: list[ReceivedMessage]
+    ) -> bool:
         context = OrderlyContext(queue)
         status = await self.calls.consume(queue, held, messages, context)
         counts = self._stats.topic(queue.topic)

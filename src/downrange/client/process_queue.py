@@ -40,6 +40,7 @@ class ProcessQueue:
         self.is_dropped = False
         self.is_released = False
         self._calls: dict[int, tuple[float, Sequence[ReceivedMessage]]] = {}  # of listeners, now
+        self._batches = 0  # at a listener, or refused by it and on their way back to the broker
         self.call_ended = Wakeup()  # once it is dropped
         self.is_locked = False
         self.is_stopped = False  # in front of a message that cannot be decoded
@@ -194,10 +195,23 @@ class ProcessQueue:
         if self.is_dropped:
             self.call_ended.wake()
 
+    def begin_batch(self) -> None:
+        """A batch is about to be consumed."""
+        self._batches += 1
+
+    def end_batch(self) -> None:
+        """It is consumed, or the broker has taken it back."""
+        self._batches -= 1
+        if self.is_dropped:
+            self.call_ended.wake()
+
     async def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no listener has messages of this dropped queue; whether it is so."""
+        """Wait until no message of this dropped queue is in flight; whether it is so.
+
+        One that a listener has refused is in flight until a broker has taken it back.
+        """
         deadline_s = self._clock.monotonic_s() + timeout_s
-        while self._calls:
+        while self._calls or self._batches:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return False

@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._calls = PendingCalls(self._loop)
-        self._waiting = WaitingRequests(self._loop, turn.watch if turn is not None else None)
+        self._waiting = WaitingRequests(self._loop, turn)
         # What `remoting.turn` says of them; the answers are those of this turn of the loop.
         self.answers: list[bytes | memoryview] = []
         self.frames: list[Frame] = []

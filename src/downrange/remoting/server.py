@@ -116,13 +116,19 @@ class RemotingServer:
             _log.warning("%d peers did not read their last answers", len(self._connections))
         for connection in list(self._connections):
             connection.abort()
+        self._cancel_requests()
 
     async def abort(self, timeout_s: float = 3.0) -> None:
         """Stop listening and cut all connections; what was not sent is lost."""
         self._close_listeners()
         for connection in list(self._connections):
             connection.abort()
+        self._cancel_requests()
         await self._wait_for_all(timeout_s)
+
+    def _cancel_requests(self) -> None:
+        for task in self.turn.requests:
+            task.cancel()
 
     def _close_listeners(self) -> None:
         for listener in self._bound + self._listeners:

@@ -64,10 +64,12 @@ class Turn:
     `on_end` is called when those that waited have been served, before anybody is read again: what
     it does is done before a peer can ask for more than it was answered. `watch` measures each group
     that is served; its `busy_s` is how long the last requests of a turn have waited for the first.
+    `requests` are those whose handler waits.
     """
 
     def __init__(self, watch: LoopWatch | None = None) -> None:
         self.watch = watch or LoopWatch()
+        self.requests: set[asyncio.Task[None]] = set()
         self.shortcut: Shortcut | None = None
         self.on_end: Callable[[], None] = _nothing
         self._waiting: dict[Asker, None] = {}  # once each, however often it was read

@@ -1,4 +1,8 @@
-"""Requests of one connection whose handler waits, each in a task of its own."""
+"""Requests of one connection whose handler waits, each in a task of its own.
+
+A server carries out what it has read even if the peer is gone by then: a one-way message, or one
+that was sent just before the connection was closed, may wait here for its topic to become durable.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,7 +11,7 @@ from typing import Protocol
 from downrange.protocol.command import Command, response
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.answers import Answer, answer_to_error
-from downrange.runtime.loop_watch import LoopWatch
+from downrange.remoting.turn import Turn
 
 WAITING_REQUESTS_MAX = 4_096
 
@@ -23,11 +27,16 @@ class Replier(Protocol):
 
 
 class WaitingRequests:
-    """The tasks of one connection. Owned by it; `cancel` when it is closed."""
+    """The tasks of one connection. Owned by it; `cancel` when it is closed.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, watch: LoopWatch | None) -> None:
+    Tasks of a server's connection, which has a `turn`, go on when the connection is closed; the
+    server cancels them when it stops.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn | None) -> None:
         self._loop = loop
-        self._watch = watch
+        self._watch = turn.watch if turn is not None else None
+        self._of_server = turn.requests if turn is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(
@@ -43,13 +52,16 @@ class WaitingRequests:
         if self._watch is not None:
             finish = self._watch.watched(f"{subject_of(command)} of {replier.address}", finish)
         task = self._loop.create_task(finish, name=f"code {command.code}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        for tasks in (self._tasks, self._of_server):
+            if tasks is not None:
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
 
     def cancel(self) -> None:
-        """Give up all of them."""
-        for task in self._tasks:
-            task.cancel()
+        """Give up those that no server carries out."""
+        if self._of_server is None:
+            for task in self._tasks:
+                task.cancel()
 
 
 async def _finish(

@@ -29,6 +29,7 @@ from downrange.broker.settings import BrokerSettings
 from downrange.broker.table_saver import WAIT_S_MAX
 from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting.errors import RemotingError
 from downrange.remoting.server import RemotingServer
 from downrange.runtime.blocking import InLine
 from downrange.runtime.service import Supervisor
@@ -224,6 +225,25 @@ def test_sends_to_a_new_topic_wait_for_its_save_and_keep_their_order(tmp_path: P
         await saves.finish()
         assert [(await task).code for task in sends] == [ResponseCode.SUCCESS] * 5
         assert await bodies(broker, "new") == [b"0", b"1", b"2", b"3", b"4"]
+        await let_all_be_saved(saves, spawn(broker.__aexit__()))
+
+    run(main())
+
+
+def test_a_message_is_stored_although_its_sender_left_while_it_waited_for_its_topic(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        saves = HeldRunner()
+        broker = OneBroker(tmp_path, saves=saves)
+        await let_all_be_saved(saves, spawn(broker.broker.start()))
+        sending = spawn(broker.send("new", b"kept"))
+        await turns(20)
+        broker.client.close()
+        with pytest.raises(RemotingError):
+            await sending
+        await saves.finish()
+        assert await bodies(broker, "new") == [b"kept"]
         await let_all_be_saved(saves, spawn(broker.__aexit__()))
 
     run(main())

@@ -18,6 +18,8 @@ from downrange.client.listeners import (
     ConcurrentContext,
     ConsumeStatus,
     OnTheLoop,
+    OrderlyContext,
+    OrderlyStatus,
     ThreadPool,
     caller,
     is_coroutine_function,
@@ -318,3 +320,45 @@ def test_plain_functions_run_in_threads_and_coroutines_on_the_loop() -> None:
     assert places[1].startswith("ConsumeMessageThread_g_")
     assert is_coroutine_function(Seen())
     assert not is_coroutine_function(in_a_thread)
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+def test_a_shutdown_waits_until_a_refused_message_is_back_at_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_orderly: bool
+) -> None:
+    taken: list[str] = []
+
+    async def slowly(*_: object) -> bool:
+        await pass_time(0.5)
+        taken.append("message")
+        return True
+
+    monkeypatch.setattr(SendBack, "give_back", slowly)
+    monkeypatch.setattr(SendBack, "send_again", slowly)
+
+    async def main() -> None:
+        async with Site(tmp_path) as site:
+            await site.create("orders")
+            await site.send("orders", b"bad")
+            consumer = site.consumer(max_reconsume_times=0)
+            consumer.subscribe("orders")
+            refused = asyncio.Event()
+
+            async def refuse(_batch: Batch, _context: ConcurrentContext) -> ConsumeStatus:
+                refused.set()
+                return LATER
+
+            async def refuse_in_order(_batch: Batch, _context: OrderlyContext) -> OrderlyStatus:
+                refused.set()
+                return OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
+            if is_orderly:
+                consumer.listen_in_order(refuse_in_order)
+            else:
+                consumer.listen(refuse)
+            await consumer.start()
+            await refused.wait()
+            await consumer.shutdown()
+            assert taken == ["message"]
+
+    run(main())
