@@ -201,7 +201,9 @@ def main() -> int:
     options = parser.parse_args()
     logging.getLogger("downrange").setLevel(logging.CRITICAL + 1)
     name = commit()
-    results = Results(RESULTS / f"{options.engine}-{name}.json" if options.resume else None)
+    # Seeds that passed with changes that are not committed say nothing about the next ones.
+    may_resume = options.resume and not name.endswith("+")
+    results = Results(RESULTS / f"{options.engine}-{name}.json" if may_resume else None)
     failed = 0
     begin_s = time.process_time()
     for outcome in run_all(options.engine, options.seeds, results, options.faults):
