@@ -82,6 +82,20 @@ def test_dead_process_cannot_touch_what_its_successor_reads() -> None:
     dead.close_file(descriptor)
 
 
+def test_dead_process_may_read_its_mapping_of_a_file_that_it_was_cutting() -> None:
+    drive = new_drive()
+    disk = SimulatedDisk(drive)
+    descriptor = disk.open_file(FILE, create=True)
+    disk.truncate(descriptor, 2 * PAGE_BYTES)
+    with disk.map(descriptor, 2 * PAGE_BYTES) as mapped:
+        disk.truncate(descriptor, 10)
+        drive.cut_power()
+        with pytest.raises(PowerLostError):
+            disk.truncate(descriptor, 2 * PAGE_BYTES)
+        assert mapped[PAGE_BYTES] == 0  # not a bus error
+    disk.end_process()
+
+
 def test_name_is_lost_until_its_directory_is_synced() -> None:
     drive = new_drive()
     SimulatedDisk(drive).write(FILE, b"bytes are synced, the name is not")
