@@ -35,6 +35,7 @@ NOT_PATHS = {"disk", "_disk", "_files", "_checkpoint", "topics"}
 EXCEPTIONS = {
     "runtime/disk.py": "this is Disk",
     "runtime/settings.py": "reads the property file that a user names on the command line",
+    "store/mapped_file.py": "an anonymous map stands for a file that is not open",
     "store/read_only_disk.py": "a Disk",
     "testing/drive.py": "memory that behaves like a file, without a file system",
     "testing/faulty_disk.py": "a Disk",

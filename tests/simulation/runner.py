@@ -187,7 +187,17 @@ def faults_of(text: str) -> list[int]:
 
 
 def main() -> int:
-    """The command line; 1 if a seed failed."""
+    """The command line; 1 if a seed failed. What the servers log is left out meanwhile."""
+    logger = logging.getLogger("downrange")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        return _main()
+    finally:
+        logger.setLevel(level)
+
+
+def _main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], environment)
@@ -199,7 +209,6 @@ def main() -> int:
     parser.add_argument("--story", action="store_true", help="print the trace of every seed")
     parser.add_argument("--digests", action="store_true", help="print a digest of every trace")
     options = parser.parse_args()
-    logging.getLogger("downrange").setLevel(logging.CRITICAL + 1)
     name = commit()
     # Seeds that passed with changes that are not committed say nothing about the next ones.
     may_resume = options.resume and not name.endswith("+")

@@ -72,15 +72,16 @@ def _not_saved(view: BrokerView) -> str | None:
 
 
 def _not_permitted(view: BrokerView) -> str | None:
+    # As in RocketMQ name servers send producers elsewhere; one that comes anyway is served.
+    effects = (
+        (Permission.WRITE, "producers are sent elsewhere"),
+        (Permission.READ, "pulls are refused"),
+    )
     permission = view.settings.permission
-    missing = [
-        name
-        for bit, name in ((Permission.WRITE, "sends"), (Permission.READ, "pulls"))
-        if not permission & bit
-    ]
+    missing = [effect for bit, effect in effects if not permission & bit]
     if not missing:
         return None
-    return f"{' and '.join(missing)} are refused: brokerPermission is {permission}, 6 allows both"
+    return f"{' and '.join(missing)}: brokerPermission is {permission}, 6 allows both"
 
 
 def _not_registered(view: BrokerView) -> str | None:

@@ -147,12 +147,8 @@ class ConsumeQueue:
     @property
     def positions(self) -> Positions:
         """What to note at a clean stop; the queue must have entries."""
-        return Positions(
-            self.min_offset,
-            self.max_offset,
-            self._first_physical,
-            self.newest_entry(),
-        )
+        newest = self.newest_entry()
+        return Positions(self.min_offset, self.max_offset, self._first_physical, newest)
 
     @property
     def first_offset(self) -> int:
@@ -205,6 +201,8 @@ class ConsumeQueue:
         segment = self.chain.segment_at(queue_offset * ENTRY_BYTES)
         if segment is None:
             return False  # the file is gone by retention, the record soon will be
+        if queue_offset == self.max_offset - 1:
+            self._newest = b""
         position = queue_offset * ENTRY_BYTES - segment.base_offset
         if _unpack_from(segment.map, position) == (physical_offset, size, tag_code):
             return False
@@ -216,17 +214,19 @@ class ConsumeQueue:
         if queue_offset <= self.min_offset:
             self.min_offset = queue_offset
             self._first_physical = UNKNOWN
-        if queue_offset == self.max_offset - 1:
-            self._newest = b""
         return True
 
     def holds(self, queue_offset: int, physical_offset: int, size: int, tag_code: int) -> bool:
-        """Whether the entry is there and just so."""
+        """Whether the entry is there and just so, in the file too."""
         if queue_offset >= self.max_offset:
             return False
-        if queue_offset == self.max_offset - 1 and self._newest:
-            return self._newest == ENTRY.pack(physical_offset, size, tag_code)
-        segment = self.chain.segment_at(queue_offset * ENTRY_BYTES)
+        position = queue_offset * ENTRY_BYTES
+        if queue_offset == self.max_offset - 1 and self._newest and self._last is not None:
+            # At start this is asked for most queues, and mapping their files would take long.
+            expected = ENTRY.pack(physical_offset, size, tag_code)
+            position -= self._last.base_offset
+            return self._newest == expected == self._last.peek(position, ENTRY_BYTES)
+        segment = self.chain.segment_at(position)
         if segment is None:
             return False
         found: tuple[int, int, int] = _unpack_from(
@@ -385,6 +385,7 @@ class ConsumeQueue:
         if self.on_damaged_file is not None:
             first = segment.base_offset // ENTRY_BYTES
             self.on_damaged_file(self, first, segment.write_position // ENTRY_BYTES)
+            segment.open()  # the files of the log that were read may have taken its place
 
     def _follow_chain(self) -> None:
         self._last = self.chain.segments[-1] if self.chain.segments else None

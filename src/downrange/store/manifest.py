@@ -6,6 +6,7 @@ Apache broker leaves it alone. It may be out of date or missing; then less is no
 """
 
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 
@@ -34,6 +35,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     # Where the log ended, and what was known of each queue then without opening its files.
     log_end: int = -1
     positions: dict[str, dict[int, Positions]] = {}
+    positions_checksum: int = 0  # a flipped bit must not move the end of a queue
     # Topic -> physical offset: its records below are those of a topic that was deleted.
     deleted_below: dict[str, int] = {}
 
@@ -126,6 +128,7 @@ class ManifestFile:
             log_end=log_end,
             queue_files=queue_files,
             positions=positions,
+            positions_checksum=_checksum(positions, log_end),
         )
         fresh = self._path.with_name(FILE_NAME + ".new")
         self._disk.write(fresh, msgspec.json.encode(manifest))
@@ -139,7 +142,13 @@ def known_positions(
     """Positions of queues that were closed gracefully, if nothing was appended since."""
     if manifest is None or last_stop is not LastStop.CLEAN:
         return None
+    if manifest.positions_checksum != _checksum(manifest.positions, manifest.log_end):
+        return None
     return manifest.positions if _ends_at(log, manifest.log_end) else None
+
+
+def _checksum(positions: KnownPositions, log_end: int) -> int:
+    return crc32(msgspec.json.encode((positions, log_end)))
 
 
 def _ends_at(log: CommitLog, offset: int) -> bool:

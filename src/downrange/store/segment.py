@@ -139,6 +139,16 @@ class Segment(MappedFile):
         self.open()
         return self._disk.data_extents(self._descriptor, start, self.size)
 
+    def peek(self, position: int, length: int) -> bytes:
+        """These bytes, read without mapping the file if it is not open."""
+        if self.is_open:
+            return self.map[position : position + length]
+        descriptor = self._disk.open_file(self.path, create=False)
+        try:
+            return self._disk.read_at(descriptor, position, length)
+        finally:
+            self._disk.close_file(descriptor)
+
     def ends(self, entry_bytes: int) -> tuple[int, bytes, bytes]:
         """How many bytes are in use, in whole entries, and the first and last of these entries.
 

@@ -195,9 +195,9 @@ def test_a_log_that_could_not_be_synced_is_not_healthy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("permission", "reason"),
     [
-        (4, "sends are refused: brokerPermission is 4"),
+        (4, "producers are sent elsewhere: brokerPermission is 4"),
         (2, "pulls are refused: brokerPermission is 2"),
-        (0, "sends and pulls are refused: brokerPermission is 0"),
+        (0, "producers are sent elsewhere and pulls are refused: brokerPermission is 0"),
     ],
 )
 def test_a_broker_that_permits_less_is_not_ready(

@@ -56,6 +56,7 @@ def test_manifest_names_queues_and_index_files(
         "log_start",
         "log_end",
         "positions",
+        "positions_checksum",
         "deleted_below",
         "queue_files",
     }
