@@ -64,18 +64,30 @@ class Turn:
     `on_end` is called when those that waited have been served, before anybody is read again: what
     it does is done before a peer can ask for more than it was answered. `watch` measures each group
     that is served; its `busy_s` is how long the last requests of a turn have waited for the first.
-    `requests` are those whose handler waits.
+    `requests` are those whose handler waits, `request_bytes` the size of their bodies.
     """
 
     def __init__(self, watch: LoopWatch | None = None) -> None:
         self.watch = watch or LoopWatch()
         self.requests: set[asyncio.Task[None]] = set()
+        self.request_bytes = 0
         self.shortcut: Shortcut | None = None
         self.on_end: Callable[[], None] = _nothing
         self._waiting: dict[Asker, None] = {}  # once each, however often it was read
         self._waiting_bytes = 0
         self._reads = 0
         self._is_alone = True  # whether the last turn had one read at most
+
+    def add_request(self, task: asyncio.Task[None], body_bytes: int) -> None:
+        """Keep a request whose handler waits until it is done."""
+        self.requests.add(task)
+        self.request_bytes += body_bytes
+
+        def done(task: asyncio.Task[None]) -> None:
+            self.requests.discard(task)
+            self.request_bytes -= body_bytes
+
+        task.add_done_callback(done)
 
     def add(self, connection: Asker, count: int) -> None:
         """So many bytes were read; the connection is served now or when this turn is over."""

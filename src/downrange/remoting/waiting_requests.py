@@ -13,7 +13,10 @@ from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.answers import Answer, answer_to_error
 from downrange.remoting.turn import Turn
 
-WAITING_REQUESTS_MAX = 4_096
+WAITING_REQUESTS_MAX = 4_096  # of one connection
+# Bodies of all connections of a server. The receive budget counts a request only until it is
+# complete, so what waits after that has a limit of its own.
+WAITING_BYTES_MAX = 128 * 1024 * 1024
 
 
 class Replier(Protocol):
@@ -35,31 +38,36 @@ class WaitingRequests:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turn: Turn | None) -> None:
         self._loop = loop
-        self._watch = turn.watch if turn is not None else None
-        self._of_server = turn.requests if turn is not None else None
+        self._turn = turn
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(
         self, command: Command, coroutine: Coroutine[None, None, Answer], replier: Replier
     ) -> None:
         """Answer when the coroutine has ended; SYSTEM_BUSY if too many wait already."""
+        turn, body_bytes = self._turn, len(command.body or b"")
+        remark = None
         if len(self._tasks) >= WAITING_REQUESTS_MAX:
-            coroutine.close()
             remark = f"[OVERLOAD]{WAITING_REQUESTS_MAX} requests of this connection wait already"
-            replier.reply(response(command, ResponseCode.SYSTEM_BUSY, remark=remark))
+        elif turn is not None and body_bytes and turn.request_bytes > WAITING_BYTES_MAX:
+            remark = f"[OVERLOAD]requests of {turn.request_bytes} bytes wait already"
+        if remark is not None:
+            coroutine.close()
+            if not command.is_one_way:
+                replier.reply(response(command, ResponseCode.SYSTEM_BUSY, remark=remark))
             return
         finish = _finish(command, coroutine, replier)
-        if self._watch is not None:
-            finish = self._watch.watched(f"{subject_of(command)} of {replier.address}", finish)
+        if turn is not None:
+            finish = turn.watch.watched(f"{subject_of(command)} of {replier.address}", finish)
         task = self._loop.create_task(finish, name=f"code {command.code}")
-        for tasks in (self._tasks, self._of_server):
-            if tasks is not None:
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if turn is not None:
+            turn.add_request(task, body_bytes)
 
     def cancel(self) -> None:
         """Give up those that no server carries out."""
-        if self._of_server is None:
+        if self._turn is None:
             for task in self._tasks:
                 task.cancel()
 

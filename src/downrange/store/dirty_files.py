@@ -62,14 +62,13 @@ class DirtyFiles:
     """Owned by the store's thread. While `may_block` is set, syncing is done in line.
 
     It is set while the store opens and closes, when nobody is served. At most `files_max` files are
-    dirty at a time. Half of them may be files of one topic that were not open, so writes to many
-    idle queues hold up neither busy queues nor other topics.
+    dirty at a time. Of n topics each may have one part in n + 1 of them for files that were not
+    open, so writes to many idle queues hold up neither busy queues nor other topics.
     """
 
     def __init__(self, disk: Disk, files_max: int) -> None:
         self._disk = disk
         self.files_max = files_max
-        self._of_topic_max = max(files_max // 2, 1)
         self.may_block = False
         self._dirty: dict[MappedFile, None] = {}
         self._held: dict[MappedFile, Path] = {}  # dirty, or being synced -> directory of its topic
@@ -93,7 +92,7 @@ class DirtyFiles:
 
     def check(self, directory: Path, *, is_open: bool = False) -> None:
         """Raise `FilesBusyError` unless one more file of this directory may become dirty."""
-        if not self.is_full and (is_open or self._topics[directory.parent] < self._of_topic_max):
+        if not self.is_full and (is_open or self._has_share(directory.parent)):
             return
         if not self.may_block:
             self._is_awaited = True
@@ -104,6 +103,10 @@ class DirtyFiles:
                 sync()
         finally:
             self.end_sync(batch)
+
+    def _has_share(self, topic: Path) -> bool:
+        topic_count = len(self._topics) + (topic not in self._topics)
+        return self._topics[topic] < max(self.files_max // (topic_count + 1), 1)
 
     def admit(self, file: MappedFile, *, is_repair: bool = False) -> None:
         """Open a file to write to it; `FilesBusyError` if too many are dirty.

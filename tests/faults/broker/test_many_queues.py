@@ -10,7 +10,7 @@ from faults.broker.cluster import Cluster
 from faults.broker.peers import Peer, RecordProperty, own_memory_kib, worked_seconds
 from faults.stores import trial
 
-from downrange.model.topics import TopicConfig
+from downrange.model.topics import QUEUE_NUMS_MAX, TopicConfig
 from downrange.protocol.bodies.groups import TopicConfigList
 from downrange.protocol.bodies.json_body import encode_body
 from downrange.protocol.record import decode_records
@@ -19,7 +19,7 @@ from downrange.protocol.response_codes import ResponseCode
 
 OPEN_FILES_MAX = 1024
 WINDOW = 64
-PROBE_EVERY = 500  # sends to the wide topic between two messages to the ordinary one
+PROBE_EVERY = 500  # sends to the wide topics between two messages to the ordinary one
 # RocketMQ's file sizes: the files are sparse, and only what is in use may take space.
 USUAL_FILES = {
     "mappedFileSizeConsumeQueue": str(20 * 300_000),
@@ -30,7 +30,7 @@ BYTES_PER_QUEUE_MAX = 10 * 1024  # a block each of the file, its directory and t
 
 
 class ManyQueues:
-    """One topic with very many queues, and an ordinary one beside it."""
+    """Topics with very many queues, and an ordinary one beside them."""
 
     def __init__(self, cluster: Cluster, count: int) -> None:
         self._cluster = cluster
@@ -63,7 +63,9 @@ class ManyQueues:
         self.figures["second stop"] = f"{time.perf_counter() - start_s:.1f}s"
 
     def _topics(self) -> tuple[int, None, bytes]:
-        names = (("wide", self._count), ("ordinary", 8))
+        wide = range(0, self._count, QUEUE_NUMS_MAX)
+        names = [(_wide(first)[0], min(self._count - first, QUEUE_NUMS_MAX)) for first in wide]
+        names.append(("ordinary", 8))
         configs = tuple(
             TopicConfig(topic_name=name, read_queue_nums=count, write_queue_nums=count)
             for name, count in names
@@ -74,17 +76,18 @@ class ManyQueues:
     async def _send_to_all(self, peer: Peer) -> None:
         sends: set[asyncio.Task[None]] = set()
 
-        async def send(queue_id: int) -> None:
-            answer = await peer.send("wide", b"%d" % queue_id, queue_id=queue_id, timeout_s=60)
+        async def send(number: int) -> None:
+            topic, queue_id = _wide(number)
+            answer = await peer.send(topic, b"%d" % number, queue_id=queue_id, timeout_s=60)
             assert answer.code == ResponseCode.SUCCESS, answer
 
-        for queue_id in range(self._count):
-            sends.add(asyncio.ensure_future(send(queue_id)))
+        for number in range(self._count):
+            sends.add(asyncio.ensure_future(send(number)))
             if len(sends) >= WINDOW:
                 done, sends = await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-            if queue_id % PROBE_EVERY == 0:
+            if number % PROBE_EVERY == 0:
                 await self._probe(peer)
         await asyncio.gather(*sends)
 
@@ -97,10 +100,10 @@ class ManyQueues:
         assert await _body_at(peer, "ordinary", 0, number) == b"%d" % number
 
     async def _check(self, peer: Peer) -> None:
-        """Messages of queues all over the wide topic are there, those of the ordinary one, too."""
-        for queue_id in {*range(0, self._count, max(self._count // 200, 1)), self._count - 1}:
-            body = await _body_at(peer, "wide", queue_id, 0, suspend_ms=60_000)
-            assert body == b"%d" % queue_id, queue_id
+        """Messages of queues all over the wide topics are there, those of the ordinary one, too."""
+        for number in {*range(0, self._count, max(self._count // 200, 1)), self._count - 1}:
+            body = await _body_at(peer, *_wide(number), 0, suspend_ms=60_000)
+            assert body == b"%d" % number, number
         for number in range(self._probes):
             assert await _body_at(peer, "ordinary", 0, number) == b"%d" % number
 
@@ -111,8 +114,9 @@ class ManyQueues:
         self._note(when, start_s)
         await self._check(peer)
         await self._probe(peer)
-        for queue_id in range(0, self._count, max(self._count // 50, 1)):  # and can be written
-            answer = await peer.send("wide", b"more", queue_id=queue_id, timeout_s=60)
+        for number in range(0, self._count, max(self._count // 50, 1)):  # and can be written
+            topic, queue_id = _wide(number)
+            answer = await peer.send(topic, b"more", queue_id=queue_id, timeout_s=60)
             assert answer.code == ResponseCode.SUCCESS, answer
         peer.close()
 
@@ -124,6 +128,11 @@ class ManyQueues:
             f"{time.perf_counter() - start_s:.1f}s ({worked_seconds(pid):.1f}s of work, "
             f"{own_memory_kib(pid) >> 10} MiB, {descriptors} descriptors)"
         )
+
+
+def _wide(number: int) -> tuple[str, int]:
+    """Topic and queue of one of the many; a topic has a limited number."""
+    return f"wide-{number // QUEUE_NUMS_MAX}", number % QUEUE_NUMS_MAX
 
 
 async def _body_at(

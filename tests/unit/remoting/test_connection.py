@@ -7,6 +7,7 @@ import pytest
 
 from downrange.protocol.command import Command, response
 from downrange.protocol.response_codes import ResponseCode
+from downrange.remoting import waiting_requests
 from downrange.remoting.client import RemotingClient
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import (
@@ -127,6 +128,26 @@ def test_a_handler_that_waits_does_not_hold_up_the_others() -> None:
         await connection.call(ECHO, timeout_s=1)
         assert not slow.done()
         assert (await slow).code == 0
+
+    run(main())
+
+
+def test_bodies_of_requests_whose_handler_waits_are_bounded_over_all_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting_requests, "WAITING_BYTES_MAX", 1_000)
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        server = await start(network)
+        clients = [RemotingClient(network) for _ in range(4)]
+        calls = [client.call(ADDRESS, LATER, body=b"x" * 600, timeout_s=10) for client in clients]
+        answers = await asyncio.gather(*calls)
+        assert sorted(answer.code for answer in answers) == [0, 0, *[ResponseCode.SYSTEM_BUSY] * 2]
+        assert "requests of 1200 bytes wait already" in [answer.remark for answer in answers][-1]
+        assert (server.turn.requests, server.turn.request_bytes) == (set(), 0)
+        again = await clients[0].call(ADDRESS, LATER, body=b"x", timeout_s=10)
+        assert again.code == 0
 
     run(main())
 

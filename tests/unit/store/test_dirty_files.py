@@ -1,6 +1,7 @@
 """Files with unsynced bytes: bounded, synced before they are closed, and not trusted too early."""
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_one_topic_takes_half_and_others_the_rest(files: Files) -> None:
     files.sync()
     assert (before, files.dirty.needs_sync) == (True, False)
     files.dirty.admit(files.make("wide", 3))
+
+
+def test_several_wide_topics_leave_room_for_another(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.dirty.files_max = 12
+    for number in range(100):
+        for topic in ("wide", "wider", "widest"):
+            with suppress(FilesBusyError):
+                files.dirty.admit(files.make(topic, number))
+    assert not files.dirty.is_full
+    files.dirty.admit(files.make("ordinary", 0))
 
 
 def test_a_busy_queue_of_a_wide_topic_goes_on(files: Files) -> None:
