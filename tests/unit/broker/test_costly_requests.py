@@ -77,8 +77,8 @@ def locks(code: RequestCode) -> Request:
 _GROUP = '"consumerDataSet":[{"groupName":"g","subscriptionDataSet":['
 WORST: dict[str, Callable[[], Request]] = {
     "groups": lambda: heartbeat('"consumerDataSet":[', '{{"groupName":"g{0}"}}'.format, "]}"),
-    "1,000 groups": lambda: heartbeat(
-        '"consumerDataSet":[', '{{"groupName":"g{0}"}}'.format, "]}", 1_000 * 26
+    "2,000 groups": lambda: heartbeat(
+        '"consumerDataSet":[', '{{"groupName":"g{0}"}}'.format, "]}", 2_000 * 24
     ),
     "subscriptions": lambda: heartbeat(_GROUP, '{{"topic":"t{0}"}}'.format, "]}]}"),
     "10,000 subscriptions": lambda: heartbeat(

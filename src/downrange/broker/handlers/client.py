@@ -30,8 +30,10 @@ from downrange.protocol.request_codes import RequestCode
 from downrange.protocol.response_codes import ResponseCode
 from downrange.remoting.connection import Answer, Connection, Handler
 from downrange.remoting.errors import Refused
+from downrange.runtime.slices import Steps, at_once, in_slices
 
 UNIT_SUBSCRIPTION_FLAG = 2
+GROUPS_AT_ONCE_MAX = 200  # a new one takes about 50 us
 
 # Raises `Refused` for a subscription that this broker cannot filter by.
 CheckSubscription = Callable[[Subscription], object]
@@ -76,16 +78,34 @@ class ClientHandler:
     ) -> Answer | Coroutine[None, None, Answer]:
         """Take note of all groups of a client; a group that may not exist is passed over.
 
-        The first client of a group is answered when the group and its retry topic are on disk, one
-        save for all groups of the heartbeat, and the topic has a route: the client asks for it
-        next, and would ask again only much later.
+        Very many groups are registered in slices, and others are served between them. The first
+        client of a group is answered when the group and its retry topic are on disk, one save for
+        the groups of a slice, and the topic has a route: the client asks for it next, and would ask
+        again only much later.
         """
         heartbeat = decode_heartbeat(request.body)
         check_heartbeat(heartbeat)
+        steps = self._register(request, connection, heartbeat)
+        if len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set) > GROUPS_AT_ONCE_MAX:
+            return self._heartbeat_in_slices(steps, request)
+        return self._answer(request, *at_once(steps))
+
+    async def _heartbeat_in_slices(
+        self, steps: Steps[tuple[bool, bool]], request: Command
+    ) -> Answer:
+        answer = self._answer(request, *await in_slices(steps))
+        return answer if isinstance(answer, Command) else await answer
+
+    def _register(
+        self, request: Command, connection: Connection, heartbeat: Heartbeat
+    ) -> Steps[tuple[bool, bool]]:
+        """Whether the broker needs the subscriptions, and whether groups are not durable yet."""
         # A client of heartbeat v1 ignores this field; v2 sends everything again when it is true.
         needs_subscriptions = heartbeat.heartbeat_fingerprint == 0
         has_new = False
         for consumer in heartbeat.consumer_data_set:
+            if connection.is_closed:
+                break  # nobody would unregister it
             if heartbeat.without_sub and not self._consumers.knows_subscriptions(
                 connection, consumer.group_name, heartbeat.heartbeat_fingerprint
             ):
@@ -95,7 +115,10 @@ class ClientHandler:
                 self._groups.is_durable(consumer.group_name)
                 and self._topics.is_durable(retry_topic(consumer.group_name))
             )
+            yield
         for producer in heartbeat.producer_data_set:
+            if connection.is_closed:
+                break
             self._producers.register(
                 connection,
                 heartbeat.client_id,
@@ -103,13 +126,19 @@ class ClientHandler:
                 language=request.language,
                 version=request.version,
             )
+            yield
+        return needs_subscriptions, has_new
+
+    def _answer(
+        self, request: Command, needs_subscriptions: bool, has_new: bool
+    ) -> Command | Coroutine[None, None, Command]:
         fields = HeartbeatResponse(
             supports_heartbeat_v2=True, subscription_changed=needs_subscriptions
         )
         answer = response(request, ResponseCode.SUCCESS, ext_fields=encode_header(fields))
         return self._once_durable(answer) if has_new else answer
 
-    async def _once_durable(self, answer: Command) -> Answer:
+    async def _once_durable(self, answer: Command) -> Command:
         await self._durable()
         await self._announced()
         return answer
