@@ -7,13 +7,13 @@ messages may stand between two slices, and when the disk fails in the middle the
 as if their sender had sent them one by one.
 """
 
-import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
 from downrange.protocol.batch import MESSAGES_MAX, skip_messages
 from downrange.protocol.errors import RemoteProtocolError
+from downrange.runtime.slices import NextTurn
 from downrange.store.appended import AppendedBatch, join_batches
 
 SLICED_BODY_BYTES: Final = 128 * 1024  # a smaller body has at most 6,000 messages
@@ -37,22 +37,9 @@ async def put_in_slices(
             raise RemoteProtocolError(f"a batch of more than {MESSAGES_MAX} messages")
         if bodies_bytes > bodies_bytes_max:
             return put(body)
-        await _next_turn()
+        await NextTurn()
     placed: list[AppendedBatch] = []
     for start, end in pairwise(bounds):
         placed.append(put(body[start:end]))
-        await _next_turn()
+        await NextTurn()
     return placed[0] if len(placed) == 1 else join_batches(placed)
-
-
-async def _next_turn() -> None:
-    """Let the event loop serve others."""
-    loop = asyncio.get_running_loop()
-    turn: asyncio.Future[None] = loop.create_future()
-    loop.call_soon(_resolve, turn)
-    await turn
-
-
-def _resolve(turn: asyncio.Future[None]) -> None:
-    if not turn.done():  # the sender may be gone
-        turn.set_result(None)

@@ -14,7 +14,7 @@ STEPS_PER_SLICE: Final = 100  # a step is about 10 us, so a slice is about 1 ms
 Steps = Generator[None, None, T]
 
 
-class _NextTurn:
+class NextTurn:
     """Awaited: lets the event loop do everything else that is ready, once."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -27,7 +27,7 @@ async def in_slices(steps: Steps[T], steps_per_slice: int = STEPS_PER_SLICE) -> 
         while True:
             for _ in range(steps_per_slice):
                 next(steps)
-            await _NextTurn()
+            await NextTurn()
     except StopIteration as end:
         result: T = end.value
         return result

@@ -225,8 +225,9 @@ class Dispatcher:
 
     def _tell(self, batch: list[DispatchEntry]) -> None:
         """Tell listeners of messages that have become visible."""
+        seen = {entry[0].topic for entry in batch}
         for listener, topics in self._listeners:
-            if topics is not None and not any(entry[0].topic in topics for entry in batch):
+            if topics is not None and not any(topic in topics for topic in seen):
                 continue  # mostly nobody waits for any of them
             for queue, queued, queue_offset, _, _, tag_code, stored_ms, _, text in batch:
                 if queued and (topics is None or queue.topic in topics):
